@@ -1,0 +1,47 @@
+# Each target sets itself up from a bare clone. `make serve` and `make test` are all you need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml $(wildcard web/package-lock.json runtime/native/*)
+
+.PHONY: help serve test check format clean
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(INPUTS) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(INPUTS) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+serve: $(VENV)/.installed  ## start the whole product with a real model
+	@$(BIN)/starshade up $(ARGS)
+
+test: $(VENV)/.installed-test  ## run every test this machine has the resources for
+	@$(BIN)/starshade models pull || echo "make test: no model; tests marked 'model' will be skipped"
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-test  ## format, lint, types, imports, TypeScript types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory types-web
+
+.PHONY: types-web
+types-web:
+	@if command -v npm >/dev/null; then \
+	  cd web && npm ci --ignore-scripts --silent && npx --no-install tsc --noEmit; \
+	else echo "make check: no Node.js; TypeScript types not checked"; fi
+
+format: $(VENV)/.installed-test  ## rewrite the Python sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove what was built, keep the virtual environment
+	rm -rf build dist web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts
