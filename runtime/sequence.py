@@ -1,0 +1,237 @@
+"""What is one request to the engine, and how far has it come?"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import isfinite
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from runtime.errors import InvalidPrompt, InvalidSampling, InvariantBroken
+from runtime.plan import Int32Array
+
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+
+MAX_TEMPERATURE = 2.0  # the chat completions API's own bound
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 256
+MAX_STOP_TOKEN_IDS = 64
+_SEED_BITS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose each next token, and when to stop.
+
+    ``temperature`` 0 is greedy; ``top_k`` 0 is off. ``max_tokens`` is an upper bound: the context
+    length may end the output earlier, also as ``"length"``. With a ``seed`` the same request gives
+    the same text whatever else is in the batch.
+
+    Raises: InvalidSampling, whose ``param`` names the field.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = field(default=(), repr=False)
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        half = 1 << (_SEED_BITS - 1)
+        _require(self.max_tokens >= 1, "max_tokens", "at least 1")
+        _require(
+            isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
+            "temperature",
+            f"between 0 and {MAX_TEMPERATURE}",
+        )
+        _require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1")
+        _require(self.top_k >= 0, "top_k", "0 (off) or positive")
+        _require(self.seed is None or -half <= self.seed < half, "seed", "a signed 64-bit integer")
+        _require(len(self.stop) <= MAX_STOP_STRINGS, "stop", f"at most {MAX_STOP_STRINGS} strings")
+        _require(
+            all(0 < len(stop) <= MAX_STOP_CHARS for stop in self.stop),
+            "stop",
+            f"strings of 1 to {MAX_STOP_CHARS} characters",
+        )
+        _require(
+            len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS
+            and all(token_id >= 0 for token_id in self.stop_token_ids),
+            "stop_token_ids",
+            f"at most {MAX_STOP_TOKEN_IDS} token ids",
+        )
+
+
+def _require(is_valid: bool, param: str, want: str) -> None:
+    if not is_valid:
+        raise InvalidSampling(f"{param} must be {want}", param=param)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """A tokenized prompt and what to do with it.
+
+    ``arrival_ns`` is on the engine's own monotonic clock. Requests share cached prefixes only with
+    an equal ``cache_salt``: one tenant cannot learn by timing what another has asked.
+
+    Raises: InvalidPrompt when the prompt is empty.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...] = field(repr=False)
+    sampling: SamplingParams
+    arrival_ns: int
+    cache_salt: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise InvalidPrompt("the prompt has no tokens", param="messages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceTiming:
+    """When one request reached each stage, on the engine's clock; None where it never did.
+
+    ``cached_tokens`` counts prompt tokens found in the prefix cache when the request first ran.
+    """
+
+    queued_ns: int
+    first_scheduled_ns: int | None
+    first_token_ns: int | None
+    finished_ns: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class BlockTable:
+    """The KV cache blocks of one sequence, in token order; grows at the tail only."""
+
+    __slots__ = ("_ids", "_num_blocks")
+
+    def __init__(self) -> None:
+        self._ids: Int32Array = np.empty(8, dtype=np.int32)
+        self._num_blocks = 0
+
+    def __len__(self) -> int:
+        return self._num_blocks
+
+    @property
+    def ids(self) -> Int32Array:
+        """A view, valid until the next append."""
+        return self._ids[: self._num_blocks]
+
+    def append(self, block_id: int) -> None:
+        if self._num_blocks == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
+        self._ids[self._num_blocks] = block_id
+        self._num_blocks += 1
+
+    def take_all(self) -> list[int]:
+        """Empty the table; the caller now owns the references, in token order."""
+        block_ids: list[int] = self.ids.tolist()
+        self._num_blocks = 0
+        return block_ids
+
+
+class SequenceStatus(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+_TRANSITIONS = {
+    SequenceStatus.WAITING: {SequenceStatus.RUNNING, SequenceStatus.FINISHED},
+    SequenceStatus.RUNNING: {SequenceStatus.WAITING, SequenceStatus.FINISHED},
+    SequenceStatus.FINISHED: set[SequenceStatus](),
+}
+
+
+class Sequence:
+    """One request in flight: its tokens so far and how many of them lie in the KV cache.
+
+    There is no prefill and no decode phase: a step computes some of the tokens that are not yet
+    computed, and once none is left the last one's logits give the next token.
+    """
+
+    __slots__ = (
+        "block_keys",
+        "block_table",
+        "cached_tokens",
+        "first_scheduled_ns",
+        "first_token_ns",
+        "max_output_tokens",
+        "num_computed_tokens",
+        "order",
+        "request",
+        "rng_seed",
+        "status",
+        "token_ids",
+    )
+
+    def __init__(
+        self, request: GenerationRequest, *, order: int, rng_seed: int, max_output_tokens: int
+    ) -> None:
+        self.request = request
+        self.order = order  # arrival rank; older means smaller, and goes first
+        self.rng_seed = rng_seed & ((1 << _SEED_BITS) - 1)
+        self.max_output_tokens = max_output_tokens
+        self.status = SequenceStatus.WAITING
+        self.token_ids: list[int] = list(request.prompt_token_ids)
+        self.num_computed_tokens = 0
+        self.block_table = BlockTable()
+        self.block_keys: list[bytes] = []  # of the leading full blocks, as far as asked for
+        self.cached_tokens: int | None = None  # None until it first ran
+        self.first_scheduled_ns: int | None = None
+        self.first_token_ns: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request.request_id!r}, {self.status.value}, "
+            f"computed {self.num_computed_tokens} of {self.num_tokens})"
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.num_computed_tokens
+
+    def start(self, *, num_cached_tokens: int) -> None:
+        """Waiting -> running, with its first ``num_cached_tokens`` tokens already computed."""
+        self._move(SequenceStatus.RUNNING)
+        self.num_computed_tokens = num_cached_tokens
+        if self.cached_tokens is None:
+            self.cached_tokens = num_cached_tokens
+
+    def preempt(self) -> None:
+        """Running -> waiting; what was computed is lost, what was generated is kept."""
+        self._move(SequenceStatus.WAITING)
+        self.num_computed_tokens = 0
+
+    def finish(self) -> None:
+        self._move(SequenceStatus.FINISHED)
+
+    def timing(self, *, finished_ns: int) -> SequenceTiming:
+        return SequenceTiming(
+            queued_ns=self.request.arrival_ns,
+            first_scheduled_ns=self.first_scheduled_ns,
+            first_token_ns=self.first_token_ns,
+            finished_ns=finished_ns,
+            prompt_tokens=len(self.request.prompt_token_ids),
+            cached_tokens=self.cached_tokens or 0,
+            output_tokens=self.num_output_tokens,
+        )
+
+    def _move(self, status: SequenceStatus) -> None:
+        if status not in _TRANSITIONS[self.status]:
+            raise InvariantBroken(f"no transition {self.status.value} -> {status.value}")
+        self.status = status
