@@ -1,0 +1,106 @@
+"""Which values may a configuration key hold?  A rule returns its complaint, or None."""
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from urllib.parse import SplitResult, urlsplit
+
+Rule = Callable[[object], str | None]
+
+_HOSTNAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+_IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_DATABASES = ("sqlite", "postgresql+psycopg")
+
+
+def anything(value: object) -> str | None:
+    return None
+
+
+def not_empty(value: object) -> str | None:
+    return None if str(value).strip() else "must not be empty"
+
+
+def between(low: int, high: int) -> Rule:
+    """An integer with low <= value <= high."""
+
+    def check(value: object) -> str | None:
+        in_range = isinstance(value, int) and low <= value <= high
+        return None if in_range else f"want a number from {low} to {high}"
+
+    return check
+
+
+def one_of(*choices: str) -> Rule:
+    def check(value: object) -> str | None:
+        return None if value in choices else f"want one of {', '.join(choices)}"
+
+    return check
+
+
+def each(rule: Rule) -> Rule:
+    """At least one item, and every item follows the rule."""
+
+    def check(value: object) -> str | None:
+        items = value if isinstance(value, Sequence) else ()
+        if not items:
+            return "want at least one"
+        return next((complaint for item in items if (complaint := rule(item))), None)
+
+    return check
+
+
+def host(value: object) -> str | None:
+    """An IP address, or a host name as it may stand in a certificate."""
+    text = str(value)
+    if is_ip(text) or _HOSTNAME.fullmatch(text):
+        return None
+    return "want an IP address or a lower-case host name"
+
+
+def loopback_host(value: object) -> str | None:
+    text = str(value)
+    if text == "localhost" or (is_ip(text) and ipaddress.ip_address(text).is_loopback):
+        return None
+    return "want a loopback address such as 127.0.0.1: this service has no sign-in"
+
+
+def identifier(value: object) -> str | None:
+    if _IDENTIFIER.fullmatch(str(value)):
+        return None
+    return "want up to 64 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
+
+
+def http_url(value: object) -> str | None:
+    parts = _split(value)
+    if parts and parts.scheme in ("http", "https") and parts.hostname and not parts.username:
+        return None
+    return "want an http:// or https:// URL without credentials"
+
+
+def worker_address(value: object) -> str | None:
+    text = str(value)
+    if text.startswith("unix:/") or (text.startswith("http") and http_url(text) is None):
+        return None
+    return "want unix:/absolute/path or http://127.0.0.1:PORT"
+
+
+def database_url(value: object) -> str | None:
+    parts = _split(value)
+    if parts and parts.scheme in _DATABASES:
+        return None
+    return f"want a URL that starts with {' or '.join(f'{name}://' for name in _DATABASES)}"
+
+
+def is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _split(value: object) -> SplitResult | None:
+    try:
+        return urlsplit(str(value))
+    except ValueError:
+        return None

@@ -1,0 +1,68 @@
+"""Where does each file of this installation lie?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where each file lies below the state folder (private, durable) and the cache folder."""
+
+    state_dir: Path
+    cache_dir: Path
+
+    @property
+    def ca_cert(self) -> Path:
+        return self.state_dir / "ca.pem"
+
+    @property
+    def tls_dir(self) -> Path:
+        return self.state_dir / "tls"
+
+    @property
+    def ca_key(self) -> Path:
+        return self.tls_dir / "ca.key"
+
+    @property
+    def server_cert(self) -> Path:
+        return self.tls_dir / "server.pem"
+
+    @property
+    def server_key(self) -> Path:
+        return self.tls_dir / "server.key"
+
+    @property
+    def salt_key(self) -> Path:
+        return self.tls_dir / "salt.key"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.state_dir / "run"
+
+    @property
+    def worker_socket(self) -> Path:
+        return self.run_dir / "worker-0.sock"
+
+    @property
+    def up_lock(self) -> Path:
+        return self.run_dir / "up.lock"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.state_dir / "logs"
+
+    @property
+    def gateway_db(self) -> Path:
+        return self.state_dir / "gateway.db"
+
+    @property
+    def telemetry_db(self) -> Path:
+        return self.state_dir / "telemetry.db"
+
+    @property
+    def dev_api_key(self) -> Path:
+        return self.state_dir / "dev-api-key"
+
+    @property
+    def models_dir(self) -> Path:
+        return self.cache_dir / "models"
