@@ -1,0 +1,54 @@
+"""How is gateway.db opened and brought to the current schema?
+
+SQLite runs in WAL mode and takes its write lock when a write transaction begins, so that two
+writers wait for each other instead of failing half-way; other databases use their defaults.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_BUSY_TIMEOUT_MS: Final = 5000
+
+
+def open_engine(url: str) -> Engine:
+    """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet."""
+    engine = create_engine(url)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def writing(engine: Engine) -> Engine:
+    """The same engine for write transactions."""
+    return engine.execution_options(starshade_writes=True)
+
+
+def migrate(engine: Engine) -> None:
+    """Brings the schema to the newest revision; does nothing when it is there already."""
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    with writing(engine).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    raw: Any = connection
+    raw.isolation_level = None  # transactions begin where _begin_sqlite says, not implicitly
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("starshade_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,1 @@
+"""Alembic's scripts for gateway.db."""

@@ -1,0 +1,156 @@
+"""What does a failure look like on the wire?  One table from error code to status and body.
+
+``/v1/*`` answers in OpenAI's shape, everything else in ``application/problem+json``
+[RFC 9457]; both carry the same ``code``, which is also the span's ``error.type``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
+_OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
+_DATE: Final = "https://iana.org/assignments/http-problem-types#date"
+
+_INVALID_REQUEST: Final = "invalid_request_error"
+_AUTHENTICATION: Final = "authentication_error"
+_SERVER: Final = "server_error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """How one error code is answered."""
+
+    status: int
+    error_type: str = _INVALID_REQUEST  # OpenAI's `error.type`
+    retry_after_s: int | None = None
+    problem_type: str = "about:blank"  # RFC 9457 `type`
+
+
+_TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
+    {
+        # the client's request
+        "invalid_json": Problem(status=400),
+        "invalid_type": Problem(status=400),
+        "invalid_value": Problem(status=400),
+        "missing_required_parameter": Problem(status=400),
+        "unsupported_parameter": Problem(status=400),
+        "context_length_exceeded": Problem(status=400),
+        "nonce_length": Problem(status=400),
+        "invalid_api_key": Problem(status=401, error_type=_AUTHENTICATION),
+        "model_not_found": Problem(status=404),
+        "node_not_found": Problem(status=404),
+        "unsupported_endpoint": Problem(status=404),
+        "method_not_allowed": Problem(status=405),
+        "request_timeout": Problem(status=408, error_type=_SERVER),
+        "body_too_large": Problem(status=413),
+        "unsupported_media_type": Problem(status=415),
+        # the sealed channel (protocol: outer statuses)
+        "key_config_error": Problem(status=400, problem_type=_OHTTP_KEY),
+        "decrypt_failed": Problem(status=400),
+        "date_outside_window": Problem(status=400, problem_type=_DATE),
+        "replay_detected": Problem(status=409),
+        "too_many_chunks": Problem(status=413),
+        # this side
+        "client_disconnected": Problem(status=499, error_type=_SERVER),
+        "internal_error": Problem(status=500, error_type=_SERVER),
+        "generation_failed": Problem(status=500, error_type=_SERVER),
+        "slow_reader": Problem(status=500, error_type=_SERVER),
+        "upstream_error": Problem(status=502, error_type=_SERVER),
+        "upstream_truncated": Problem(status=502, error_type=_SERVER),
+        "overloaded": Problem(status=503, error_type=_SERVER, retry_after_s=1),
+        "server_stopping": Problem(status=503, error_type=_SERVER, retry_after_s=5),
+        "upstream_unavailable": Problem(status=503, error_type=_SERVER, retry_after_s=2),
+        "upstream_verification_failed": Problem(status=503, error_type=_SERVER, retry_after_s=10),
+        "tee_unavailable": Problem(status=503, error_type=_SERVER),
+        "worker_not_ready": Problem(status=503, error_type=_SERVER, retry_after_s=1),
+    }
+)
+
+
+class GatewayError(Exception):
+    """One failure with a stable code.
+
+    The message is shown to clients and operators, so it never holds prompts, keys or Evidence.
+    ``detail_code`` is the closed-vocabulary cause behind the code (an attestation error class).
+    """
+
+    def __init__(
+        self, code: str, message: str, *, param: str | None = None, detail_code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.detail_code = detail_code
+
+    @property
+    def status(self) -> int:
+        return problem_of(self.code).status
+
+
+def problem_of(code: str) -> Problem:
+    """The table's entry; an unknown code is this side's fault, so it reads as internal."""
+    return _TABLE.get(code, _TABLE["internal_error"])
+
+
+def is_known_code(code: str) -> bool:
+    return code in _TABLE
+
+
+def openai_body(error: GatewayError) -> dict[str, Any]:
+    """OpenAI's error object, whole body."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": problem_of(error.code).error_type,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
+
+
+def problem_body(error: GatewayError) -> dict[str, Any]:
+    """RFC 9457 problem details with a ``code`` member."""
+    problem = problem_of(error.code)
+    phrase = HTTPStatus(problem.status).phrase if problem.status != 499 else "Client Closed Request"
+    return {
+        "type": problem.problem_type,
+        "title": phrase,
+        "status": problem.status,
+        "detail": error.message,
+        "code": error.code,
+    }
+
+
+def openai_response(error: GatewayError) -> Response:
+    return JSONResponse(openai_body(error), status_code=error.status, headers=_headers(error))
+
+
+def problem_response(error: GatewayError) -> Response:
+    return JSONResponse(
+        problem_body(error),
+        status_code=error.status,
+        headers=_headers(error),
+        media_type=PROBLEM_MEDIA_TYPE,
+    )
+
+
+def response_for(path: str, error: GatewayError) -> Response:
+    """The body shape that this path's clients understand."""
+    is_openai = path == "/v1" or path.startswith("/v1/")
+    return openai_response(error) if is_openai else problem_response(error)
+
+
+def _headers(error: GatewayError) -> dict[str, str]:
+    headers = {"cache-control": "no-store"}
+    problem = problem_of(error.code)
+    if problem.retry_after_s is not None:
+        headers["retry-after"] = str(problem.retry_after_s)
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers

@@ -1,0 +1,46 @@
+"""How are server-sent events written and split?  The subset that OpenAI's API uses: `data:` lines.
+
+[WHATWG HTML, sec. 9.2 Server-sent events]
+"""
+
+import json
+from typing import Any, Final
+
+MEDIA_TYPE: Final = "text/event-stream"
+DONE: Final = b"data: [DONE]\n\n"
+DONE_DATA: Final = b"[DONE]"
+MAX_EVENT_BYTES: Final = 1 << 20  # one event of a peer; a larger one is malformed
+
+
+class EventTooLargeError(ValueError):
+    """A peer's event exceeds MAX_EVENT_BYTES."""
+
+
+def encode_json(value: Any) -> bytes:
+    """One event whose data is compact JSON (JSON text holds no raw newline)."""
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+class EventSplitter:
+    """Cuts a byte stream into whole events as soon as their blank line arrives."""
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._pending = b""
+        self._max_event_bytes = max_event_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Raw events, each with its closing blank line. Raises: EventTooLargeError."""
+        *events, self._pending = (self._pending + data).split(b"\n\n")
+        if len(self._pending) > self._max_event_bytes:
+            raise EventTooLargeError(f"event exceeds {self._max_event_bytes} bytes")
+        return [event + b"\n\n" for event in events if event]
+
+    @property
+    def has_partial_event(self) -> bool:
+        return bool(self._pending.strip())
+
+
+def event_data(event: bytes) -> bytes:
+    """The joined `data:` lines of one raw event; empty for comments."""
+    lines = (line for line in event.split(b"\n") if line.startswith(b"data:"))
+    return b"\n".join(line[5:].removeprefix(b" ") for line in lines)
