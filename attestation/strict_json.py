@@ -1,0 +1,138 @@
+"""Is this JSON text one that every parser reads the same way?  [RFC 7493, RFC 8259]
+
+Outside JSON enters here only: bounded bytes and depth, no duplicate member names, no floats, no
+integers beyond 2**53 - 1, no lone surrogates.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from attestation.errors import MalformedEvidence
+
+JsonValue = None | bool | int | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+JsonObject = Mapping[str, JsonValue]
+
+MAX_SAFE_INTEGER = 2**53 - 1  # RFC 7493 sec. 2.2
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def parse_object(data: bytes, *, what: str, max_bytes: int, max_depth: int) -> JsonObject:
+    """The one JSON object in ``data``.
+
+    Raises: MalformedEvidence("format"): too large, too deep, not UTF-8, not an object, ambiguous.
+    """
+    if len(data) > max_bytes:
+        raise MalformedEvidence("format", f"{what}: {len(data)} bytes, at most {max_bytes}")
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_float=_refuse_float,
+            parse_constant=_refuse_float,
+        )
+    except (ValueError, RecursionError) as err:
+        raise MalformedEvidence("format", f"{what}: not strict JSON") from err
+    _require_plain(value, what, max_depth)
+    if not isinstance(value, dict):
+        raise MalformedEvidence("format", f"{what}: not a JSON object")
+    return value
+
+
+def require_keys(
+    value: JsonValue, what: str, *, required: frozenset[str], optional: frozenset[str] = frozenset()
+) -> JsonObject:
+    """``value`` as an object that has every required key and no unknown one."""
+    if not isinstance(value, Mapping):
+        raise MalformedEvidence("format", f"{what}: not an object")
+    if missing := required - value.keys():
+        raise MalformedEvidence("format", f"{what}: missing {', '.join(sorted(missing))}")
+    if unknown := value.keys() - required - optional:
+        raise MalformedEvidence("format", f"{what}: {len(unknown)} unknown member(s)")
+    return value
+
+
+def text(value: JsonValue, what: str) -> str:
+    """``value`` as a string."""
+    if not isinstance(value, str):
+        raise MalformedEvidence("format", f"{what}: not a string")
+    return value
+
+
+def integer(value: JsonValue, what: str, *, maximum: int = MAX_SAFE_INTEGER) -> int:
+    """``value`` as an integer of 0..maximum; booleans are not integers."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
+        raise MalformedEvidence("format", f"{what}: not an integer of 0..{maximum}")
+    return value
+
+
+def array(value: JsonValue, what: str, *, max_items: int) -> Sequence[JsonValue]:
+    """``value`` as a list of at most ``max_items``."""
+    if not isinstance(value, list | tuple) or len(value) > max_items:
+        raise MalformedEvidence("format", f"{what}: not a list of at most {max_items}")
+    return value
+
+
+def hex_bytes(value: JsonValue, what: str, *, num_bytes: int) -> bytes:
+    """``value`` as exactly ``num_bytes`` in hex of either case."""
+    try:
+        raw = bytes.fromhex(text(value, what))
+    except ValueError as err:
+        raise MalformedEvidence("format", f"{what}: not hex") from err
+    if len(raw) != num_bytes or len(text(value, what)) != 2 * num_bytes:
+        raise MalformedEvidence("format", f"{what}: not {num_bytes} bytes of hex")
+    return raw
+
+
+def sha256_hex(value: JsonValue, what: str) -> str:
+    """``value`` as a SHA-256 in lower-case hex."""
+    digest = text(value, what)
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise MalformedEvidence("format", f"{what}: not a SHA-256 in lower-case hex")
+    return digest
+
+
+def utc_time(value: JsonValue, what: str) -> datetime:
+    """``value`` as RFC 3339 in UTC and whole seconds, the only form used here."""
+    stamp = text(value, what)
+    try:
+        moment = datetime.strptime(stamp, _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError as err:
+        raise MalformedEvidence("format", f"{what}: not a UTC time in whole seconds") from err
+    if format_time(moment) != stamp:  # strptime takes one-digit fields too
+        raise MalformedEvidence("format", f"{what}: not a UTC time in whole seconds")
+    return moment
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, cut to whole seconds."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("duplicate member name")
+    return members
+
+
+def _refuse_float(_: str) -> NoReturn:
+    raise ValueError("not an integer")
+
+
+def _require_plain(value: JsonValue, what: str, depth_left: int) -> None:
+    if depth_left < 0:
+        raise MalformedEvidence("format", f"{what}: nested too deeply")
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            raise MalformedEvidence("format", f"{what}: lone surrogate in a string")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            _require_plain(name, what, depth_left)
+            _require_plain(member, what, depth_left - 1)
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain(item, what, depth_left - 1)
+    elif isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
+        raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
