@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from runtime.errors import InvalidPrompt, InvalidSampling, InvariantBroken
+from runtime.kvcache.keys import BlockKey
 from runtime.plan import Int32Array
 
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
@@ -182,7 +183,7 @@ class Sequence:
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_computed_tokens = 0
         self.block_table = BlockTable()
-        self.block_keys: list[bytes] = []  # of the leading full blocks, as far as asked for
+        self.block_keys: list[BlockKey] = []  # of the leading full blocks, as far as asked for
         self.cached_tokens: int | None = None  # None until it first ran
         self.first_scheduled_ns: int | None = None
         self.first_token_ns: int | None = None
