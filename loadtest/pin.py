@@ -1,0 +1,106 @@
+"""Is the gateway that we are about to load the attested one, and which TLS key is its own?
+
+The load generator is a RelyingParty like any client: it appraises the gateway's evidence over a
+fresh nonce and requires the TLS key of its own connection in the attested keyset.
+"""
+
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from attestation.appraise import appraise
+from attestation.policy import AppraisalPolicy
+
+from attestation.anchors import load_anchors
+from attestation.errors import AttestationError
+from attestation.keyset import parse_keyset
+from attestation.model import AttestationResult, Nonce, parse_bundle
+from loadtest.client import Target, spki_sha256
+from loadtest.errors import GatewayNotAttested, GatewayUnreachable, LoadTestError
+
+MAX_BUNDLE_BYTES = 4 * 1024 * 1024
+_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttestedTarget:
+    """A target whose TLS key the evidence covers, and the verdict that says so."""
+
+    target: Target
+    result: AttestationResult
+
+
+def attest_gateway(
+    base_url: str,
+    *,
+    ca_path: Path,
+    policy: AppraisalPolicy,
+    nonce: Nonce,
+    at: datetime,
+) -> AttestedTarget:
+    """Fetch and appraise the gateway's evidence, then pin its TLS key.
+
+    Raises: GatewayUnreachable, GatewayNotAttested, LoadTestError for a URL that is not https.
+    """
+    url = urlsplit(base_url)
+    if url.scheme != "https" or not url.hostname:
+        raise LoadTestError(f"{base_url}: an https URL is needed, like https://127.0.0.1:8443/v1")
+    host, port = url.hostname, url.port or 443
+    body, certificate = _fetch(host, port, url.path.rstrip("/"), ca_path=ca_path, nonce=nonce)
+    seen = spki_sha256(certificate)
+    try:
+        bundle = parse_bundle(body)
+        result = appraise(bundle, nonce=nonce, policy=policy, anchors=load_anchors(), at=at)
+    except AttestationError as err:
+        raise GatewayNotAttested(f"the gateway's evidence is unreadable ({err.code})") from err
+    if not result.is_accepted:
+        raise GatewayNotAttested(f"the gateway's evidence was refused: {result.code}")
+    if seen not in {key.spki_sha256 for key in parse_keyset(bundle.keyset).tls}:
+        raise GatewayNotAttested("the TLS key in use is not in the attested keyset")
+    target = Target(
+        host=host,
+        port=port,
+        path_prefix=url.path.rstrip("/"),
+        ca_path=ca_path,
+        spki_sha256=seen,
+    )
+    return AttestedTarget(target=target, result=result)
+
+
+def _fetch(
+    host: str, port: int, prefix: str, *, ca_path: Path, nonce: Nonce
+) -> tuple[bytes, bytes]:
+    """The evidence bundle and the DER certificate of the connection that delivered it."""
+    try:
+        context = ssl.create_default_context(cafile=str(ca_path))
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
+        try:
+            connection.connect()
+            certificate: bytes = connection.sock.getpeercert(binary_form=True)
+            connection.request("GET", f"{prefix}/attestation?nonce={nonce.hex()}")
+            response = connection.getresponse()
+            body = response.read(MAX_BUNDLE_BYTES + 1)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException) as err:
+        hint = "is `starshade up` running?"
+        raise GatewayUnreachable(f"no answer from https://{host}:{port} ({hint})") from err
+    if response.status != 200 or len(body) > MAX_BUNDLE_BYTES:
+        raise GatewayNotAttested(
+            f"no evidence from the gateway: HTTP {response.status} {_code(body)}"
+        )
+    return body, certificate
+
+
+def _code(body: bytes) -> str:
+    try:
+        value = json.loads(body[:65536])
+    except ValueError:
+        return ""
+    error = value.get("error", value) if isinstance(value, dict) else {}
+    return str(error.get("code", "")) if isinstance(error, dict) else ""
