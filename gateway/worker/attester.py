@@ -1,0 +1,82 @@
+"""Which Evidence does this process offer for a nonce?  The Attester role.  [RFC 9334 sec. 3]
+
+Worker and gateway both attest: the worker its OHTTP key and weights, the gateway its TLS key.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from attestation.evidence import make_bundle
+
+from attestation.fake import FakeTee
+from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
+from attestation.model import Nonce
+from attestation.tdx.endorsements import TdxCollateral
+from gateway.problems import GatewayError
+
+_log = logging.getLogger(__name__)
+
+KEYSET_LIFETIME: Final = timedelta(hours=1)
+
+
+class Tee(Protocol):
+    """Whatever signs 64 bytes of report data."""
+
+    def attest(self, report_data: bytes, *, at: datetime) -> tuple[bytes, TdxCollateral]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttestedFacts:
+    """What the keyset says besides its times: the public side of this process."""
+
+    replica: str
+    mode: Mode
+    policy_sha256: str
+    weights_sha256: tuple[str, ...] = ()
+    ohttp: tuple[OhttpKey, ...] = ()
+    tls: tuple[TlsKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attester:
+    """Makes one bundle per nonce. Blocking: a quote takes milliseconds to seconds."""
+
+    tee: Tee = field(repr=False)
+    facts: AttestedFacts
+    utc_now: Callable[[], datetime]
+
+    def bundle(self, nonce: Nonce) -> bytes:
+        """The evidence bundle as JSON bytes, fresh for this nonce."""
+        at = self.utc_now()
+        keyset = build_keyset(
+            not_after=at + KEYSET_LIFETIME,
+            replica=self.facts.replica,
+            mode=self.facts.mode,
+            ohttp=self.facts.ohttp,
+            tls=self.facts.tls,
+            policy_sha256=self.facts.policy_sha256,
+            weights_sha256=self.facts.weights_sha256,
+        )
+        return make_bundle(self.tee, nonce, keyset, at).to_json()
+
+
+def open_tee(kind: str, *, allows_simulated: bool, role: str) -> Tee:
+    """The TEE of this machine, or the simulated one where it is asked for.
+
+    `auto` means real hardware; a policy that allows simulated Evidence lets it fall back. No
+    collector for real hardware exists yet, so `auto` never finds any.
+
+    Raises: GatewayError `tee_unavailable`.
+    """
+    if kind == "auto" and not allows_simulated:
+        raise GatewayError(
+            "tee_unavailable",
+            "This machine offers no supported TEE, and the policy refuses a simulated one.",
+        )
+    _log.warning(
+        "THE TEE IS SIMULATED: nothing protects this %s; a production policy refuses it", role
+    )
+    return FakeTee()

@@ -1,0 +1,253 @@
+"""How do coroutines and the engine's thread talk?  Two queues, one wake-up per step.
+
+The engine is synchronous and touched by one thread only, the one that runs here. Commands go in
+through a thread-safe queue; what a step produced comes back with one ``call_soon_threadsafe``.
+A reader that falls behind never blocks the engine: its queue is bounded, and at the bound its
+request is aborted.
+"""
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeAlias
+
+from gateway.problems import GatewayError
+from runtime.engine import Delta
+from runtime.errors import RequestRejected
+from runtime.sequence import GenerationRequest
+
+_log = logging.getLogger(__name__)
+
+MAX_PENDING_DELTAS: Final = 1024  # of one stream; about 20 s of output at 50 tokens/s
+_JOIN_TIMEOUT_S: Final = 30.0
+
+
+class SteppedEngine(Protocol):
+    """The part of runtime.Engine that the bridge drives."""
+
+    def add(self, request: GenerationRequest) -> None: ...
+
+    def abort(self, request_id: str) -> None: ...
+
+    def has_work(self) -> bool: ...
+
+    def step(self) -> list[Delta]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """The engine has taken the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Add:
+    request: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Abort:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+_Command: TypeAlias = _Add | _Abort | _Stop
+_Event: TypeAlias = _Accepted | Delta | GatewayError
+_Outbox: TypeAlias = list[tuple[str, _Event]]
+
+
+class Generation:
+    """The deltas of one request. Use as an async context manager; leaving it early aborts."""
+
+    def __init__(self, bridge: "EngineBridge", request: GenerationRequest, max_pending: int):
+        self._bridge = bridge
+        self._request = request
+        self._pending: deque[_Event] = deque()
+        self._max_pending = max_pending
+        self._ready = asyncio.Event()
+        self._is_over = False
+
+    async def __aenter__(self) -> "Generation":
+        """Waits until the engine took the request. Raises: GatewayError when it refuses."""
+        self._bridge.submit(self, self._request)
+        try:
+            await self._next()  # _Accepted comes first, or an error is raised
+        except BaseException:
+            self._bridge.release(self._request.request_id, abort=not self._is_over)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._bridge.release(self._request.request_id, abort=not self._is_over)
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Until the finishing delta, included. Raises: GatewayError."""
+        while not self._is_over:
+            event = await self._next()
+            if isinstance(event, Delta):
+                if event.finish_reason is not None:
+                    self._is_over = True
+                yield event
+
+    def deliver(self, event: _Event) -> bool:
+        """Called on the loop. False when the reader is too far behind; the stream is then over."""
+        is_behind = len(self._pending) >= self._max_pending
+        if is_behind:
+            self._pending.clear()
+            event = GatewayError("slow_reader", "The response was read too slowly.")
+        self._pending.append(event)
+        self._ready.set()
+        return not is_behind
+
+    async def _next(self) -> _Event:
+        while not self._pending:
+            self._ready.clear()
+            await self._ready.wait()
+        event = self._pending.popleft()
+        if isinstance(event, GatewayError):
+            self._is_over = True
+            raise event
+        return event
+
+
+class EngineBridge:
+    """Owns the engine and its thread; every method is called on the event loop."""
+
+    def __init__(
+        self,
+        engine: SteppedEngine,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        max_pending_deltas: int = MAX_PENDING_DELTAS,
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._max_pending = max_pending_deltas
+        self._inbox: SimpleQueue[_Command] = SimpleQueue()
+        self._open: dict[str, Generation] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._refusal: GatewayError | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def generate(self, request: GenerationRequest) -> Generation:
+        return Generation(self, request, self._max_pending)
+
+    def submit(self, generation: Generation, request: GenerationRequest) -> None:
+        """Raises: GatewayError `server_stopping` once draining has begun."""
+        if self._refusal is not None:
+            raise self._refusal
+        self._open[request.request_id] = generation
+        self._idle.clear()
+        self._inbox.put(_Add(request=request))
+
+    def release(self, request_id: str, *, abort: bool) -> None:
+        """Forget a request; with `abort`, the engine frees its blocks before the next step."""
+        if self._open.pop(request_id, None) is None:
+            return
+        if abort:
+            self._inbox.put(_Abort(request_id=request_id))
+        if not self._open:
+            self._idle.set()
+
+    async def drain(self, drain_s: float) -> None:
+        """Refuse new requests; those running finish within `drain_s` or fail."""
+        self._refusal = GatewayError("server_stopping", "The server is stopping.")
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._idle.wait()
+        except TimeoutError:
+            _log.warning("stopping with requests unfinished", extra={"open": len(self._open)})
+            for request_id, generation in tuple(self._open.items()):
+                generation.deliver(self._refusal)
+                self._inbox.put(_Abort(request_id=request_id))
+
+    async def stop(self) -> None:
+        """Ends the thread after the step it is in."""
+        self._inbox.put(_Stop())
+        await asyncio.to_thread(self._thread.join, _JOIN_TIMEOUT_S)
+
+    def _deliver(self, outbox: _Outbox) -> None:
+        for request_id, event in outbox:
+            generation = self._open.get(request_id)
+            if generation is not None and not generation.deliver(event):
+                self.release(request_id, abort=True)
+
+    # -- the engine's thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        running: set[str] = set()
+        while True:
+            outbox: _Outbox = []
+            commands = self._take(block=not self._engine.has_work())
+            if any(isinstance(command, _Stop) for command in commands):
+                return
+            for command in commands:
+                self._apply(command, running, outbox)
+            if self._engine.has_work():
+                outbox.extend(self._step(running))
+            if outbox:
+                self._hand_over(self._deliver, outbox)
+
+    def _take(self, *, block: bool) -> Sequence[_Command]:
+        commands = [self._inbox.get()] if block else []
+        for _ in itertools.repeat(None):
+            try:
+                commands.append(self._inbox.get_nowait())
+            except Empty:
+                break
+        return commands
+
+    def _apply(self, command: _Command, running: set[str], outbox: _Outbox) -> None:
+        if isinstance(command, _Abort):
+            running.discard(command.request_id)
+            self._engine.abort(command.request_id)
+        elif isinstance(command, _Add):
+            request_id = command.request.request_id
+            try:
+                self._engine.add(command.request)
+            except RequestRejected as err:
+                outbox.append((request_id, _as_gateway_error(err)))
+            else:
+                running.add(request_id)
+                outbox.append((request_id, _Accepted()))
+
+    def _step(self, running: set[str]) -> _Outbox:
+        try:
+            deltas = self._engine.step()
+        except Exception:  # the thread's edge: one bad step must not end the worker
+            _log.exception("engine step failed; its requests fail", extra={"open": len(running)})
+            return self._fail_all(running)
+        running.difference_update(d.request_id for d in deltas if d.finish_reason is not None)
+        return [(delta.request_id, delta) for delta in deltas]
+
+    def _fail_all(self, running: set[str]) -> _Outbox:
+        failed = tuple(running)
+        for request_id in failed:
+            self._engine.abort(request_id)
+        running.clear()
+        error = GatewayError("generation_failed", "The engine failed while generating.")
+        return [(request_id, error) for request_id in failed]
+
+    def _hand_over(self, callback: Callable[[_Outbox], None], outbox: _Outbox) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, outbox)
+
+
+def _as_gateway_error(err: RequestRejected) -> GatewayError:
+    return GatewayError(err.code, str(err), param=err.param)

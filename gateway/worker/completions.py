@@ -1,0 +1,282 @@
+"""What does the worker answer inside the sealed channel?  OpenAI's chat completions and models.
+
+The request was validated at the edge and is validated again here: this is the side that holds
+the model, and any client that seals to its key can reach it.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway import sse
+from gateway.faults import describe_fault
+from gateway.observe import EngineFacts
+from gateway.problems import GatewayError, openai_body
+from gateway.schemas import ChatRequest, parse_chat_request
+from gateway.worker.bridge import EngineBridge, Generation
+from runtime.engine import Delta
+from runtime.errors import RequestRejected
+from runtime.sequence import GenerationRequest, SamplingParams, SequenceTiming
+from runtime.tokenizer import Tokenizer
+
+JSON: Final = "application/json"
+MAX_INLINE_CHARS: Final = 16_384  # a longer prompt is tokenized off the event loop
+_PUBLIC_REASONS: Final = frozenset({"stop", "length"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InnerRequest:
+    """What came sealed: already parsed, not yet interpreted."""
+
+    method: str
+    path: str
+    body: bytes = field(repr=False)
+    request_id: str
+    cache_salt: bytes = field(repr=False)
+    traceparent: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InnerResponse:
+    """What goes back sealed. Closing ``body`` cancels the generation behind it."""
+
+    status: int
+    media_type: str
+    body: AsyncGenerator[bytes, None] = field(repr=False)
+
+
+class ChatService:
+    """Answers inner requests with one loaded model."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        model_name: str,
+        max_context_tokens: int,
+        bridge: EngineBridge,
+        clock_ns: Callable[[], int],
+        unix_s: Callable[[], float],
+        report: Callable[[EngineFacts], None],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._model_name = model_name
+        self._max_context_tokens = max_context_tokens
+        self._bridge = bridge
+        self._clock_ns = clock_ns
+        self._unix_s = unix_s
+        self._report = report
+        self._created_s = int(unix_s())
+
+    async def respond(self, request: InnerRequest) -> InnerResponse:
+        """Never raises for a bad request: errors are responses in OpenAI's shape."""
+        try:
+            match request.method, request.path:
+                case "GET", "/v1/models":
+                    return _json_response(200, self._model_list())
+                case "POST", "/v1/chat/completions":
+                    return await self._chat(request, parse_chat_request(request.body))
+                case _, "/v1/models" | "/v1/chat/completions":
+                    raise GatewayError("method_not_allowed", "This path has another method.")
+                case _:
+                    raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
+        except GatewayError as err:
+            return _json_response(err.status, openai_body(err))
+        except RequestRejected as err:
+            error = GatewayError(err.code, str(err), param=err.param)
+            return _json_response(error.status, openai_body(error))
+
+    async def _chat(self, request: InnerRequest, chat: ChatRequest) -> InnerResponse:
+        if chat.model != self._model_name:
+            raise GatewayError("model_not_found", "This model is not served here.", param="model")
+        prompt_token_ids = await self._encode(chat)
+        limit = self._max_context_tokens - len(prompt_token_ids)
+        if limit < 1:
+            raise GatewayError(
+                "context_length_exceeded",
+                f"The prompt has {len(prompt_token_ids)} tokens; the model's context holds "
+                f"{self._max_context_tokens}, the answer included.",
+                param="messages",
+            )
+        generation = self._bridge.generate(
+            GenerationRequest(
+                request_id=request.request_id,
+                prompt_token_ids=prompt_token_ids,
+                sampling=_sampling(chat, limit=limit),
+                cache_salt=request.cache_salt,
+                arrival_ns=self._clock_ns(),
+            )
+        )
+        answer = _Answer(
+            id=f"chatcmpl-{request.request_id}", created_s=int(self._unix_s()), model=chat.model
+        )
+        if chat.is_streamed:
+            body = self._events(generation, answer, request, usage=chat.wants_usage_chunk)
+            await anext(body)  # runs to the point where the engine has taken the request
+            return InnerResponse(status=200, media_type=sse.MEDIA_TYPE, body=body)
+        return await self._whole(generation, answer, request)
+
+    async def _encode(self, chat: ChatRequest) -> tuple[int, ...]:
+        messages = [{"role": m.template_role(), "content": m.text()} for m in chat.messages]
+        if sum(len(message["content"]) for message in messages) <= MAX_INLINE_CHARS:
+            return tuple(self._tokenizer.encode_chat(messages))
+        return tuple(await asyncio.to_thread(self._tokenizer.encode_chat, messages))
+
+    async def _events(
+        self, generation: Generation, answer: "_Answer", request: InnerRequest, *, usage: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """First an empty item once the engine accepted, then SSE events until `[DONE]`."""
+        outcome = _Outcome(arrived_ns=self._clock_ns())
+        try:
+            async with generation:
+                yield b""
+                yield answer.role_chunk()
+                try:
+                    async for delta in generation.deltas():
+                        outcome.take(delta)
+                        if delta.text:
+                            yield answer.content_chunk(delta.text)
+                    yield answer.finish_chunk(outcome.public_reason())
+                    if usage:
+                        yield answer.usage_chunk(outcome.usage())
+                    yield sse.DONE
+                except GatewayError as err:  # the status line is out: the error is an event
+                    outcome.error_code = err.code
+                    yield sse.encode_json(openai_body(err))
+        except GatewayError as err:
+            outcome.error_code = err.code
+            raise
+        finally:
+            self._report(outcome.facts(request, ended_ns=self._clock_ns()))
+
+    async def _whole(
+        self, generation: Generation, answer: "_Answer", request: InnerRequest
+    ) -> InnerResponse:
+        outcome, parts = _Outcome(arrived_ns=self._clock_ns()), list[str]()
+        try:
+            async with generation:
+                async for delta in generation.deltas():
+                    outcome.take(delta)
+                    parts.append(delta.text)
+            reason = outcome.public_reason()
+        except GatewayError as err:
+            outcome.error_code = err.code
+            raise
+        finally:
+            self._report(outcome.facts(request, ended_ns=self._clock_ns()))
+        return _json_response(200, answer.whole("".join(parts), reason, outcome.usage()))
+
+    def _model_list(self) -> Mapping[str, Any]:
+        entry = {
+            "id": self._model_name,
+            "object": "model",
+            "created": self._created_s,
+            "owned_by": "starshade",
+        }
+        return {"object": "list", "data": [entry]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """Writes OpenAI's objects for one answer."""
+
+    id: str
+    created_s: int
+    model: str
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
+
+    def _chunk(self, delta: Mapping[str, str], reason: str | None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return sse.encode_json({**self._head("chat.completion.chunk"), "choices": [choice]})
+
+    def role_chunk(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": ""}, None)
+
+    def content_chunk(self, text: str) -> bytes:
+        return self._chunk({"content": text}, None)
+
+    def finish_chunk(self, reason: str) -> bytes:
+        return self._chunk({}, reason)
+
+    def usage_chunk(self, usage: Mapping[str, Any]) -> bytes:
+        head = self._head("chat.completion.chunk")
+        return sse.encode_json({**head, "choices": [], "usage": usage})
+
+    def whole(self, text: str, reason: str, usage: Mapping[str, Any]) -> Mapping[str, Any]:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """How a generation ended, as far as it got."""
+
+    arrived_ns: int
+    reason: str | None = None
+    timing: SequenceTiming | None = None
+    error_code: str | None = None
+
+    def take(self, delta: Delta) -> None:
+        if delta.finish_reason is not None:
+            self.reason, self.timing = delta.finish_reason, delta.timing
+
+    def public_reason(self) -> str:
+        """Raises: GatewayError when the engine gave the generation up."""
+        if self.reason not in _PUBLIC_REASONS or self.reason is None:
+            raise GatewayError("generation_failed", "The engine gave this request up.")
+        return self.reason
+
+    def usage(self) -> Mapping[str, Any]:
+        timing = self.timing
+        if timing is None:
+            raise GatewayError("generation_failed", "The engine reported no usage.")
+        return {
+            "prompt_tokens": timing.prompt_tokens,
+            "completion_tokens": timing.output_tokens,
+            "total_tokens": timing.prompt_tokens + timing.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": timing.cached_tokens},
+        }
+
+    def facts(self, request: InnerRequest, *, ended_ns: int) -> EngineFacts:
+        is_unfinished = self.reason is None and self.error_code is None
+        return EngineFacts(
+            request_id=request.request_id,
+            traceparent=request.traceparent,
+            arrived_ns=self.arrived_ns,
+            ended_ns=ended_ns,
+            finish_reason=self.reason,
+            error_code="client_disconnected" if is_unfinished else self.error_code,
+            timing=self.timing,
+        )
+
+
+def _sampling(chat: ChatRequest, *, limit: int) -> SamplingParams:
+    asked = chat.output_token_limit
+    return SamplingParams(
+        max_tokens=limit if asked is None else min(asked, limit),
+        temperature=1.0 if chat.temperature is None else chat.temperature,
+        top_p=1.0 if chat.top_p is None else chat.top_p,
+        top_k=chat.top_k or 0,
+        seed=chat.seed,
+        stop=chat.stop_strings(),
+        ignore_eos=bool(chat.ignore_eos),
+    )
+
+
+def _json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:
+    return InnerResponse(status=status, media_type=JSON, body=_once(json.dumps(value).encode()))
+
+
+async def _once(data: bytes) -> AsyncGenerator[bytes, None]:
+    yield data
+
+
+def fault_response(error: Exception) -> tuple[InnerResponse, str]:
+    """An unexpected exception as a response, and its safe description for the log."""
+    problem = GatewayError("internal_error", "The worker failed.")
+    return _json_response(problem.status, openai_body(problem)), describe_fault(error)
