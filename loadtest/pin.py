@@ -81,7 +81,7 @@ def _fetch(
         connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
         try:
             connection.connect()
-            certificate: bytes = connection.sock.getpeercert(binary_form=True)
+            certificate = connection.sock.getpeercert(binary_form=True)
             connection.request("GET", f"{prefix}/attestation?nonce={nonce.hex()}")
             response = connection.getresponse()
             body = response.read(MAX_BUNDLE_BYTES + 1)
@@ -90,6 +90,8 @@ def _fetch(
     except (OSError, http.client.HTTPException) as err:
         hint = "is `starshade up` running?"
         raise GatewayUnreachable(f"no answer from https://{host}:{port} ({hint})") from err
+    if certificate is None:
+        raise GatewayNotAttested("the gateway showed no certificate")
     if response.status != 200 or len(body) > MAX_BUNDLE_BYTES:
         raise GatewayNotAttested(
             f"no evidence from the gateway: HTTP {response.status} {_code(body)}"
