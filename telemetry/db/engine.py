@@ -1,0 +1,82 @@
+"""How is telemetry.db opened, so that one writer and many readers never meet a locked database?
+
+SQLite: WAL, every write begins IMMEDIATE (it takes the lock at once instead of failing half way),
+readers are separate connections that cannot write.  PostgreSQL: the same calls by URL.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+BUSY_TIMEOUT_MS: Final = 10_000
+READ_TIMEOUT_MS: Final = 10_000
+READ_CONNECTIONS: Final = 8
+_MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a SQLite file; any path, spaces included."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def open_engine(url: str, *, read_only: bool = False) -> Engine:
+    """Engine for writing (one connection at a time) or for reading (a small pool).
+
+    Creates the folder of a SQLite file (0700), not its tables: that is `migrate`.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(parsed, read_only=read_only)
+    engine = create_engine(parsed, pool_size=READ_CONNECTIONS if read_only else 2)
+    if read_only:
+        engine = engine.execution_options(postgresql_readonly=True)
+    return engine
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the tables to today's shape; safe from several processes at once."""
+    with engine.begin() as connection:  # SQLite: BEGIN IMMEDIATE is the lock
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _MIGRATION_LOCK})
+        command.upgrade(alembic_config(connection), "head")
+
+
+def alembic_config(connection: Connection) -> Config:
+    """Alembic's configuration for one open connection."""
+    config = Config()
+    script_location = str(Path(__file__).parent / "migrations").replace("%", "%%")
+    config.set_main_option("script_location", script_location)
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
+    if url.database:
+        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pool_size = READ_CONNECTIONS if read_only else 1
+    engine = create_engine(url, pool_size=pool_size, max_overflow=0)
+    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(dbapi_connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+        dbapi_connection.isolation_level = None  # the driver must not begin on its own
+        cursor = dbapi_connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        if read_only:
+            cursor.execute("PRAGMA query_only = ON")
+        else:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

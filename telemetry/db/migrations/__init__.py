@@ -1,0 +1,1 @@
+"""How does telemetry.db come from any older shape to today's?  Alembic, forward only, at open."""
