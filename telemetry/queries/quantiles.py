@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, case, func, select
 
 from telemetry.histogram import ExpHistogram
 from telemetry.metrics import NS_PER_S
 
+AnySelect = Select[*tuple[Any, ...]]
 PERCENTS: Final = (50, 90, 99)
 
 
@@ -25,8 +26,8 @@ NO_VALUES: Final = Quantiles(count=0, p50=None, p90=None, p99=None)
 
 
 def nearest_rank_ns(
-    group: ColumnElement[Any], value_ns: ColumnElement[Any], *where: ColumnElement[bool]
-) -> Select[Any]:
+    group: SQLColumnExpression[Any], value_ns: SQLColumnExpression[Any], *where: ColumnElement[bool]
+) -> AnySelect:
     """(group, count, p50, p90, p99) in ns, over the rows where ``value_ns`` is not null.
 
     The rank of the p-th percentile of n values is ceil(p * n / 100); compared in integers, so
