@@ -21,12 +21,14 @@ await esbuild.build({
   format: "esm",
   target: ["es2022"],
   outdir: staging,
-  legalComments: "eof", // the licence notice of uPlot travels with its code
+  banner: { js: "/*! Contains uPlot (MIT), see uplot-license.txt */" },
   logLevel: "warning",
 });
 for (const name of ["index.html", "favicon.svg"]) {
   await copyFile(join(source, name), join(staging, name));
 }
+// The licence of uPlot asks to travel with its code.
+await copyFile(join(here, "node_modules", "uplot", "LICENSE"), join(staging, "uplot-license.txt"));
 // A failed build leaves the last good bundle in place; a finished one replaces it whole.
 await rm(output, { recursive: true, force: true });
 await rename(staging, output);

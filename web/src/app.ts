@@ -136,6 +136,7 @@ class App {
     const empty = required("empty");
     empty.hidden = !isEmpty;
     required("charts").hidden = isEmpty;
+    required("numbers").hidden = isEmpty;
     if (isEmpty) {
       const latest = requests[0];
       replaceKeepingFocus(empty, ...(latest === undefined ? firstSteps() : this.#elsewhere(latest.started_s, overview.now_s)));
@@ -155,7 +156,7 @@ class App {
       ? { ...this.#state, model: null, untilS: Math.ceil(latestS + 60) }
       : { ...this.#state, model: null, untilS: null, windowS: fits.seconds };
     return [
-      el("h3", {}, "No requests in this window"),
+      el("h2", { id: "h-empty" }, "No requests in this window"),
       el("p", {}, `The latest request is of ${formatDateTime(latestS)} UTC, ${formatAge(nowS - latestS)}. `,
         el("a", { "data-nav": "", "data-key": "elsewhere", href: formatState({ ...target, runId: null }) },
           fits === undefined ? "Show that time" : `Show the last ${fits.label}`)),
@@ -165,7 +166,7 @@ class App {
 
 function firstSteps(): readonly Node[] {
   return [
-    el("h3", {}, "No requests yet"),
+    el("h2", { id: "h-empty" }, "No requests yet"),
     el("p", {}, "Charts appear with the first request. Make some with a small load run:"),
     el("pre", {}, el("code", {}, "starshade load run smoke")),
   ];

@@ -5,10 +5,10 @@ import {
   describeSamples,
   formatAxis,
   formatCount,
-  formatDateTime,
   formatDuration,
   formatPercent,
   formatRate,
+  formatRowTime,
   hasFewSamples,
   NBSP,
   NONE,
@@ -103,7 +103,7 @@ function latencySpec(
       dash: DASHES[q],
     })),
     bands: [[3, 1]],
-    formatY: (value) => formatAxis(formatDuration(value)),
+    formatY: (value) => (value === 0 ? "0" : formatAxis(formatDuration(value))),
     maxY: null,
     table: {
       columns: [
@@ -181,7 +181,7 @@ function cacheSpec(overview: Overview): ChartSpec {
     title: "Prefix cache hit rate",
     definition: "Prompt tokens served from the cache, of all prompt tokens.",
     summary: `${whole}.`,
-    note: `${formatCount(totals.cached_tokens)} of ${formatCount(totals.prompt_tokens)} prompt tokens in this window.`,
+    note: `${whole}.`,
     series: [
       { label: "hit rate", kind: "line", values: series.t_s.map((_, i) => ratio(i)), swatch: "cache", colour: "--cache",
         overall: formatPercent(totals.cached_tokens, totals.prompt_tokens), format: asPercent, width: 2, dash: [] },
@@ -221,9 +221,10 @@ function newestFirst(
   row: (idx: number) => readonly string[] | null,
 ): readonly (readonly string[])[] {
   const rows: (readonly string[])[] = [];
+  const spanS = overview.to_s - overview.from_s;
   for (let i = overview.series.t_s.length - 1; i >= 0; i -= 1) {
     const cells = row(i);
-    if (cells !== null) rows.push([formatDateTime(overview.series.t_s[i] ?? 0), ...cells]);
+    if (cells !== null) rows.push([formatRowTime(overview.series.t_s[i] ?? 0, spanS), ...cells]);
   }
   return rows;
 }
@@ -234,6 +235,9 @@ function fewSamplesNote(counts: readonly number[], stepS: number): string {
   const step = `Intervals of ${formatCount(stepS)}${NBSP}s`;
   const few = QUANTILES.map((q) => ({ q, n: filled.filter((count) => hasFewSamples(count, q)).length }))
     .filter(({ n }) => n > 0);
+  if (few.length === QUANTILES.length && few.every(({ n }) => n === filled.length)) {
+    return `${step}; few samples in every one.`;
+  }
   if (filled.length === 0 || few.length === 0) return `${step}.`;
   const everywhere = few.filter(({ n }) => n === filled.length).map(({ q }) => `p${q}`);
   const partly = few.filter(({ n }) => n < filled.length).map(({ q, n }) => `p${q} in ${n} of ${filled.length}`);

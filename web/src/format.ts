@@ -57,6 +57,7 @@ export function formatPercent(part: number, whole: number): string {
 
 export function formatRate(perSecond: number | null): string {
   if (perSecond === null) return NONE;
+  if (perSecond === 0) return "0/min";
   if (perSecond >= 1) return `${significant(perSecond)}/s`;
   return `${significant(perSecond * MINUTE_S)}/min`;
 }
@@ -95,6 +96,11 @@ export function formatDay(unixS: number): string {
 /** 30 Nov 14:03:07 */
 export function formatDateTime(unixS: number): string {
   return `${formatDay(unixS)} ${formatClock(unixS)}`;
+}
+
+/** The time in a row of a table: the day is left out where one day is all there is. */
+export function formatRowTime(unixS: number, spanS: number): string {
+  return spanS <= DAY_S ? formatClock(unixS) : formatDateTime(unixS);
 }
 
 /** A tick of a time axis: as many parts of the time as the distance between ticks needs. */

@@ -3,7 +3,7 @@
 import type { Overview, Snapshot, Worker } from "./api.ts";
 import { formatAge, formatCount, formatDuration } from "./format.ts";
 
-/** "1 worker affirming · 1,204 requests in this window, 3 failed · latest 4 s ago" */
+/** "worker-0 affirming · 1,204 requests in this window, 3 failed · latest 4 s ago" */
 export function describeState({ overview, workers, requests }: Snapshot, nowS: number): string {
   const { totals } = overview;
   const failed = totals.errors === 0 ? "none failed" : `${formatCount(totals.errors)} failed`;
@@ -18,13 +18,24 @@ export function describeState({ overview, workers, requests }: Snapshot, nowS: n
 
 function describeWorkers(workers: readonly Worker[], nowS: number): string {
   if (workers.length === 0) return "no worker appraised";
+  const [only] = workers;
+  if (workers.length === 1 && only !== undefined) return `${only.id} ${describeTrust(only, nowS)}`;
   const counts = new Map<string, number>();
   for (const worker of workers) {
-    const isExpired = worker.not_after_s !== null && worker.not_after_s <= nowS;
-    const word = isExpired ? "expired" : `${worker.tier ?? "not appraised"}${worker.simulated ? " (simulated)" : ""}`;
+    const word = describeTrust(worker, nowS);
     counts.set(word, (counts.get(word) ?? 0) + 1);
   }
-  return [...counts].map(([word, n]) => `${n} ${n === 1 ? "worker" : "workers"} ${word}`).join(", ");
+  return `${workers.length} workers: ${[...counts].map(([word, n]) => `${n} ${word}`).join(", ")}`;
+}
+
+function describeTrust(worker: Worker, nowS: number): string {
+  if (isExpired(worker, nowS)) return "expired";
+  return `${worker.tier ?? "not appraised"}${worker.simulated ? " (simulated)" : ""}`;
+}
+
+/** An appraisal that has run out says nothing about now. */
+export function isExpired(worker: Worker, nowS: number): boolean {
+  return worker.not_after_s !== null && worker.not_after_s <= nowS;
 }
 
 /** Lost telemetry is said, not hidden: a dropped span is a request that these charts miss. */

@@ -26,10 +26,10 @@ export class KpiRow extends HTMLElement {
           ["failed", failures(totals.errors, totals.requests), totals.errors > 0 ? "bad" : ""],
           ["rate", formatRate(totals.requests / spanS), ""],
         ], `${formatCount(totals.output_tokens)} output tokens`),
-      card("Cache hit rate", "prefix cache", "Prompt tokens served from the prefix cache, of all prompt tokens.",
+      card("Cache hit rate", "", "Prompt tokens served from the prefix cache, of all prompt tokens.",
         formatPercent(totals.cached_tokens, totals.prompt_tokens), [
-          ["cached", formatCount(totals.cached_tokens), ""],
-          ["prompt tokens", formatCount(totals.prompt_tokens), ""],
+          ["from the cache", formatCount(totals.cached_tokens), ""],
+          ["computed", formatCount(totals.prompt_tokens - totals.cached_tokens), ""],
         ], totals.prompt_tokens === 0 ? "no prompt tokens yet"
           : `${formatCount(totals.cached_tokens)} of ${formatCount(totals.prompt_tokens)} prompt tokens`),
     );
@@ -51,7 +51,7 @@ function card(
 ): HTMLElement {
   const id = `kpi-${name.toLowerCase().replaceAll(" ", "-")}`;
   return el("article", { class: "card kpi", "aria-labelledby": id },
-    el("h3", { id, title: definition }, name, " ", el("span", { class: "words" }, words)),
+    el("h3", { id, title: definition }, name, words === "" ? null : " ", words === "" ? null : el("span", { class: "words" }, words)),
     el("p", { class: `headline ${headlineClass}`.trim() },
       headline, headlineName === "" ? null : el("span", { class: "quantile" }, ` ${headlineName}`)),
     el("dl", {}, ...rows.map(([term, text, mark]) =>

@@ -36,7 +36,7 @@ export class RunTable extends HTMLElement {
     const shown = runs.filter((run, idx) => state.allRuns || idx < SHOWN || run.id === state.runId);
     const bodies = shown.map((run) => runBody(run, state));
     if (bodies.length === 0) {
-      bodies.push(el("tbody", {}, el("tr", {}, el("td", { colspan: String(COLUMNS), class: "none" },
+      bodies.push(el("tbody", { class: "none" }, el("tr", {}, el("td", { colspan: String(COLUMNS), class: "none" },
         "No load run yet: run ", el("code", {}, "starshade load run smoke")))));
     }
     const head = this.#table.tHead;
@@ -74,9 +74,9 @@ function runBody(run: Run, state: ViewState): HTMLElement {
       el("td", { class: "num" }, formatRate(run.achieved_rate)),
       ...cells),
     el("tr", { class: "words" },
-      el("td", { colspan: "5" },
+      el("td", { colspan: "5" }, el("span", { class: "fit" },
         `${run.profile} profile`, durationS === null ? " · not finished" : ` · ${formatSpan(durationS)}`, " · ",
-        el("span", { class: run.valid ? "ok" : "bad" }, describeValidity(run))),
+        el("span", { class: run.valid ? "ok" : "bad" }, describeValidity(run)))),
       ...METRICS.map(([, key]) => el("td", { colspan: "3", class: "samples" }, describeSamples(run[key].count)))));
 }
 

@@ -42,9 +42,8 @@ export class TimeChart extends HTMLElement {
     if (this.childElementCount > 0) return;
     this.append(
       el("figure", {},
-        el("figcaption", {}, this.#title, this.#definition),
-        el("div", { class: "legend-row" }, this.#legend, this.#cursorTime),
-        this.#canvas, this.#note, this.#details),
+        el("figcaption", {}, this.#title, this.#cursorTime, this.#definition),
+        this.#legend, this.#canvas, this.#note, this.#details),
     );
     this.#observer.observe(this.#canvas);
     this.#canvas.addEventListener("keydown", (event) => this.#moveCursor(event));
@@ -115,7 +114,7 @@ export class TimeChart extends HTMLElement {
       cursor: {
         sync: { key: SYNC_KEY },
         y: false,
-        points: { size: 7, width: 1.5 },
+        points: { show: spec.series.some(({ kind }) => kind === "line"), size: 7, width: 1.5 },
         drag: { x: true, y: false, setScale: false, dist: MIN_ZOOM_PX },
       },
       scales: {

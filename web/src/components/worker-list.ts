@@ -3,6 +3,7 @@
 import type { Worker } from "../api.ts";
 import { el, replaceKeepingFocus, timeElement } from "../dom.ts";
 import { formatAge, formatSpan } from "../format.ts";
+import { isExpired } from "../summary.ts";
 
 const DIGEST_CHARS = 12;
 
@@ -23,10 +24,6 @@ export class WorkerList extends HTMLElement {
   }
 }
 
-export function isExpired(worker: Worker, nowS: number): boolean {
-  return worker.not_after_s !== null && worker.not_after_s <= nowS;
-}
-
 function workerCard(worker: Worker, nowS: number): HTMLElement {
   const badge = el("trust-badge", { tier: worker.tier ?? "none" });
   if (isExpired(worker, nowS)) badge.setAttribute("expired", "");
@@ -42,6 +39,7 @@ function workerCard(worker: Worker, nowS: number): HTMLElement {
   return el("article", { class: "card worker", "aria-label": `Worker ${worker.id}` },
     el("header", {}, el("h3", {}, worker.id), badge),
     el("p", { class: "reason" },
+      isExpired(worker, nowS) ? "This appraisal has expired. It said: " : null,
       worker.reason ?? "No reason was recorded.",
       worker.code === null ? null : " ",
       worker.code === null ? null : el("code", { class: "code" }, worker.code)),
