@@ -1,0 +1,1 @@
+"""Where are spans, requests, appraisals and runs kept?  `engine` opens, `writer` writes."""

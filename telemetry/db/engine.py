@@ -14,7 +14,6 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS: Final = 10_000
-READ_TIMEOUT_MS: Final = 10_000
 READ_CONNECTIONS: Final = 8
 _MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
 
@@ -27,7 +26,8 @@ def sqlite_url(path: Path) -> str:
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
     """Engine for writing (one connection at a time) or for reading (a small pool).
 
-    Creates the folder of a SQLite file (0700), not its tables: that is `migrate`.
+    Creates a SQLite file (0600) and its folder (0700), not the tables: that is `migrate`.
+    Raises: ValueError for a SQLite database in memory, which connections could not share.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -56,9 +56,16 @@ def alembic_config(connection: Connection) -> Config:
     return config
 
 
+def _database_file(url: URL) -> str:
+    if not url.database or url.database == ":memory:":
+        raise ValueError("telemetry.db is a file: want sqlite:///PATH")
+    return url.database
+
+
 def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
-    if url.database:
-        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(_database_file(url))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)  # tenants and models are nobody else's business
     pool_size = READ_CONNECTIONS if read_only else 1
     engine = create_engine(url, pool_size=pool_size, max_overflow=0)
     begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"

@@ -1,0 +1,1 @@
+"""What can be asked?  Functions that return a Select, or values computed from its rows."""
