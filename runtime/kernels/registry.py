@@ -1,0 +1,66 @@
+"""Which implementation of each operator does a device run?
+
+An operator is a folder here: ``__init__.py`` states its contract, ``reference.py`` is plain torch
+and the oracle, any other module is a faster backend of the same contract. A device lists backends
+in order of preference; the first that has the operator and can be imported is taken.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.kernels.linear import Linear
+from runtime.kernels.paged_attention import PagedAttention
+from runtime.kernels.rms_norm import RmsNorm
+from runtime.kernels.rope import Rope
+from runtime.kernels.swiglu import SwiGlu
+
+REFERENCE = "reference"
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "linear": (REFERENCE,),
+    "paged_attention": ("native", REFERENCE),
+    "rms_norm": (REFERENCE,),
+    "rope": (REFERENCE,),
+    "swiglu": (REFERENCE,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """One implementation per operator."""
+
+    linear: Linear
+    paged_attention: PagedAttention
+    rms_norm: RmsNorm
+    rope: Rope
+    swiglu: SwiGlu
+
+
+def load_kernels(backends: Sequence[str], *, num_threads: int, head_dim: int) -> Kernels:
+    """The operators from the most preferred of ``backends``; references where none has one."""
+    attention = find_backend("paged_attention", backends, head_dim=head_dim)
+    return Kernels(
+        linear=find_backend("linear", backends).linear,
+        paged_attention=attention.create(num_threads=num_threads),
+        rms_norm=find_backend("rms_norm", backends).rms_norm,
+        rope=find_backend("rope", backends).rope,
+        swiglu=find_backend("swiglu", backends).swiglu,
+    )
+
+
+def find_backend(operator: str, backends: Sequence[str], *, head_dim: int = 0) -> Any:
+    """The backend's module; one that has ``supports_head_dim`` is asked."""
+    for backend in (*backends, REFERENCE):
+        if backend not in OPERATORS[operator]:
+            continue
+        try:
+            module = importlib.import_module(f"runtime.kernels.{operator}.{backend}")
+        except ImportError:
+            if backend == REFERENCE:
+                raise
+            continue  # the compiled module is optional
+        supports = getattr(module, "supports_head_dim", None)
+        if supports is None or supports(head_dim):
+            return module
+    raise AssertionError(f"{operator} has no reference")

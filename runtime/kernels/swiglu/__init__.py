@@ -1,0 +1,14 @@
+"""SwiGLU's gate: y = silu(gate) * up [Shazeer 2020]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SwiGlu(Protocol):
+    """gate_up: (T, 2 F), the gate's half first -> (T, F); may overwrite ``gate_up``."""
+
+    def __call__(self, gate_up: Tensor) -> Tensor: ...
