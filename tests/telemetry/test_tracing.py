@@ -1,0 +1,106 @@
+"""Do spans leave redacted, counted, and without holding anything up?"""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+
+from telemetry import semconv
+from telemetry.tracing import (
+    AllowListExporter,
+    CountingBatchProcessor,
+    SpanCounts,
+    build_provider,
+)
+
+CANARY = "canary-7f3a91"
+
+
+def test_exported_span_holds_only_what_is_allowed() -> None:
+    memory = InMemorySpanExporter()
+    provider = build_provider(
+        semconv.SERVICE_GATEWAY, endpoint=None, instance_id="gateway-0", exporter=memory
+    )
+    tracer = provider.get_tracer("gateway")
+    linked = SpanContext(1, 2, True, TraceFlags(1), TraceState([("canary", CANARY)]))
+    with (
+        pytest.raises(RuntimeError),
+        tracer.start_as_current_span(
+            f"chat {CANARY} {CANARY}",
+            kind=SpanKind.SERVER,
+            attributes={"gen_ai.input.messages": CANARY, semconv.REQUEST_ID: "req-1"},
+            links=[Link(linked, {"canary": CANARY})],
+        ) as span,
+    ):
+        span.add_event(CANARY, {"canary": CANARY})
+        raise RuntimeError(CANARY)
+    provider.shutdown()
+
+    (sent,) = memory.get_finished_spans()
+    assert CANARY not in sent.to_json()
+    assert CANARY not in str(sent.context) + str(sent.links) + str(sent.events)
+    assert sent.name == "redacted"
+    assert sent.kind is SpanKind.SERVER
+    assert sent.status.status_code is StatusCode.ERROR
+    assert dict(sent.attributes or {}) == {semconv.REQUEST_ID: "req-1"}
+    assert dict(sent.resource.attributes) == {
+        semconv.SERVICE_NAME: semconv.SERVICE_GATEWAY,
+        semconv.SERVICE_INSTANCE_ID: "gateway-0",
+    }
+    assert provider.counts() == SpanCounts(
+        exported=1, dropped_queue_full=0, dropped_export_failed=0, dropped_attributes=1
+    )
+
+
+class Blocked(SpanExporter):
+    """Takes one batch and holds it until released."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.is_open.wait(10)
+        return SpanExportResult.SUCCESS
+
+
+def test_full_queue_drops_and_counts_every_span() -> None:
+    blocked = Blocked()
+    processor = CountingBatchProcessor(
+        AllowListExporter(blocked), queue_spans=50, batch_spans=10, schedule_delay_ms=60_000
+    )
+    provider = build_provider("p", endpoint=None, instance_id="p")
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("t")
+    for _ in range(500):
+        tracer.start_span("seal").end()
+    blocked.is_open.set()
+    provider.shutdown()
+    counts = processor.counts()
+    assert counts.dropped_queue_full >= 500 - 50 - 50
+    assert counts.exported + counts.dropped_queue_full == 500
+
+
+def test_dead_observatory_costs_neither_requests_nor_the_exit() -> None:
+    provider = build_provider("p", endpoint="http://127.0.0.1:9/v1/traces", instance_id="p")
+    tracer = provider.get_tracer("t")
+    began = time.perf_counter()
+    for _ in range(3_000):
+        tracer.start_span("seal").end()
+    assert time.perf_counter() - began < 3  # the exporter's own timeout is 2 s a batch
+    provider.shutdown()
+    assert time.perf_counter() - began < 8  # six batches would take 12 s
+    counts = provider.counts()
+    assert counts.exported == 0
+    assert counts.dropped_export_failed + counts.dropped_queue_full == 3_000
+
+
+def test_without_endpoint_nothing_is_exported() -> None:
+    provider = build_provider("p", endpoint=None, instance_id="p")
+    provider.get_tracer("t").start_span("seal").end()
+    provider.shutdown()
+    assert provider.counts().exported == 0
