@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestation.channel.encapsulation import ServerKey
@@ -39,6 +39,7 @@ def key_configs(draw: st.DrawFn) -> KeyConfig:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(key_configs(), min_size=1, max_size=4))
 def test_parse_undoes_serialize(configs: list[KeyConfig]) -> None:
     assert parse_key_configs(serialize_key_configs(configs)) == tuple(configs)
@@ -74,7 +75,11 @@ def test_a_list_is_refused_when_cut_oversized_or_without_a_known_kem() -> None:
         if length != boundary:
             with pytest.raises(KeyConfigError):
                 parse_key_configs(body[:length])
-    for bad in (bytes(MAX_KEY_LIST_BYTES + 1), b"\x00\x03\x01\x00\x10", b"\x00\x03\x01\x00\x10" * 256):
+    for bad in (
+        bytes(MAX_KEY_LIST_BYTES + 1),
+        b"\x00\x03\x01\x00\x10",
+        b"\x00\x03\x01\x00\x10" * 256,
+    ):
         with pytest.raises(KeyConfigError):
             parse_key_configs(bad)
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestation.channel.varint import MAX_VARINT, encode_varint, parse_varint, varint_length
@@ -17,6 +17,7 @@ def test_published_varints() -> None:
         assert parse_varint(data) == (int(vector["value"]), len(data))
 
 
+@settings(deadline=None)
 @given(st.integers(0, MAX_VARINT))
 def test_parse_undoes_encode(value: int) -> None:
     data = encode_varint(value)

@@ -1,0 +1,409 @@
+"""OHTTP, plain and chunked: published exchanges, splitting, truncation, tampering, limits."""
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attestation.channel import (
+    BodyTooLarge,
+    ChannelError,
+    ChannelMisuse,
+    ChunkLimits,
+    ClientRequest,
+    DecryptFailed,
+    KeyConfigError,
+    MalformedInner,
+    PlainClientRequest,
+    PlainServerRequest,
+    PrivateKey,
+    RefusedTarget,
+    ServerKey,
+    ServerRequest,
+    Suite,
+    TooManyChunks,
+    UnsupportedSuite,
+    bhttp,
+    parse_key_config,
+)
+from attestation.channel.chunks import SEND_CHUNK_BYTES
+from attestation.channel.hpke import KEM_X25519, KEM_XWING, Rng
+from tests.attestation.channel.keys import SERVER_KEY, SERVER_KEYS, fixed_rng
+from tests.support.resources import vectors_dir
+
+CONFIG = SERVER_KEY.config
+
+
+def load(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((vectors_dir() / "protocol" / name).read_text())
+    return document
+
+
+def returns(value: str) -> Rng:
+    """An rng that draws these bytes."""
+    return lambda num_bytes: bytes.fromhex(value)[:num_bytes]
+
+
+def split(message: bytes, lengths: Sequence[int]) -> list[bytes]:
+    pieces, start = [], 0
+    for length in lengths:
+        pieces.append(message[start : start + length])
+        start += length
+    assert start == len(message)
+    return pieces
+
+
+def server_keys_of(vector: dict[str, Any]) -> dict[int, ServerKey]:
+    config = parse_key_config(bytes.fromhex(vector["key_config"]))
+    key = PrivateKey.from_bytes(bytes.fromhex(vector["skR"]))
+    return {config.key_id: ServerKey(config=config, private_key=key)}
+
+
+# --- published exchanges -------------------------------------------------------------------
+
+
+def test_published_exchanges_are_met_bit_for_bit() -> None:
+    for vector in load("ohttp.json")["vectors"]:
+        (check_chunked if vector["chunked"] else check_plain)(vector)
+
+
+def check_plain(vector: dict[str, Any]) -> None:
+    keys = server_keys_of(vector)
+    suite = Suite(vector["kem_id"], vector["kdf_id"], vector["aead_id"])
+    client = PlainClientRequest(keys[vector["key_id"]].config, suite, rng=returns(vector["skE"]))
+    body = client.seal_message(bytes.fromhex(vector["request_bhttp"]))
+    assert body.hex() == vector["encapsulated_request"]
+    server = PlainServerRequest(keys, body)
+    assert (server.key_id, server.enc.hex()) == (vector["key_id"], vector["enc"])
+    assert server.message.hex() == vector["request_bhttp"]
+    answer = server.seal_response(
+        bytes.fromhex(vector["response_bhttp"]), rng=returns(vector["response_nonce"])
+    )
+    assert answer.hex() == vector["encapsulated_response"]
+    assert client.open_response(answer).hex() == vector["response_bhttp"]
+
+
+def check_chunked(vector: dict[str, Any]) -> None:
+    keys = server_keys_of(vector)
+    suite = Suite(vector["kem_id"], vector["kdf_id"], vector["aead_id"])
+    client = ClientRequest(keys[vector["key_id"]].config, suite, rng=returns(vector["skE"]))
+    sent = split(bytes.fromhex(vector["request_bhttp"]), vector["request_chunk_lengths"])
+    body = client.header + b"".join(map(client.seal_chunk, sent)) + client.seal_final()
+    assert body.hex() == vector["encapsulated_request"]
+    server = ServerRequest(keys)
+    assert [*server.feed(body), *server.finish()] == [chunk for chunk in sent if chunk]
+    sealer = server.response_sealer(rng=returns(vector["response_nonce"]))
+    answered = split(bytes.fromhex(vector["response_bhttp"]), vector["response_chunk_lengths"])
+    answer = sealer.start() + b"".join(map(sealer.seal_chunk, answered)) + sealer.seal_final()
+    assert answer.hex() == vector["encapsulated_response"]
+    opener = client.response_opener()
+    assert [*opener.feed(answer), *opener.finish()] == [chunk for chunk in answered if chunk]
+
+
+def test_published_bad_bodies_are_refused_by_class() -> None:
+    document = load("ohttp_negative.json")
+    keys = server_keys_of(document)
+    for vector in document["vectors"]:
+        body, expect = bytes.fromhex(vector["body"]), vector["expect"]
+        assert outcome(keys, body, vector["content_type"], expect) == expect, vector["id"]
+
+
+def outcome(keys: dict[int, ServerKey], body: bytes, content_type: str, expect: str) -> str:
+    try:
+        if content_type == "message/ohttp-req":
+            message = PlainServerRequest(keys, body).message
+        else:
+            message = ServerRequest(keys).open_message(body)
+        bhttp.parse_request(message)
+    except DecryptFailed as err:
+        if expect == "reject":
+            return expect
+        return "decrypt_error" if err.detail == "decrypt" else err.detail
+    except MalformedInner:
+        return "malformed_inner"
+    except (KeyConfigError, RefusedTarget) as err:
+        return err.code
+    return "accept"
+
+
+# --- one exchange, every way ---------------------------------------------------------------
+
+CHUNKS = [b"first", b"second " * 20, b"x"]
+
+
+def sealed_exchange(
+    suite: Suite | None = None,
+    keys: dict[int, ServerKey] | None = None,
+) -> tuple[bytes, bytes, ClientRequest]:
+    """(request body, response body, client) of the same chunks both ways."""
+    served = keys if keys is not None else dict(SERVER_KEYS)
+    client = ClientRequest(served[7].config, suite, rng=fixed_rng("client"))
+    body = client.header + b"".join(map(client.seal_chunk, CHUNKS)) + client.seal_final()
+    server = ServerRequest(served)
+    server.open_message(body)
+    sealer = server.response_sealer(rng=fixed_rng("nonce"))
+    answer = sealer.start() + b"".join(map(sealer.seal_chunk, CHUNKS)) + sealer.seal_final()
+    return body, answer, client
+
+
+REQUEST, RESPONSE, CLIENT = sealed_exchange()
+
+
+@pytest.mark.parametrize("aead_id", [1, 2, 3])
+@pytest.mark.parametrize("kem_id", [KEM_X25519, KEM_XWING])
+def test_every_suite_round_trips(kem_id: int, aead_id: int) -> None:
+    keys = {7: ServerKey.generate(7, kem_id=kem_id)}
+    suite = Suite(kem_id, 1, aead_id)
+    body, answer, client = sealed_exchange(suite, keys)
+    assert ServerRequest(keys).open_message(body) == b"".join(CHUNKS)
+    assert client.response_opener().open_message(answer) == b"".join(CHUNKS)
+    plain = PlainClientRequest(keys[7].config, suite, rng=os.urandom)
+    opened = PlainServerRequest(keys, plain.seal_message(b"message"))
+    assert opened.message == b"message"
+    assert plain.open_response(opened.seal_response(b"answer", rng=os.urandom)) == b"answer"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_split_of_the_stream_gives_the_same_chunks(data: st.DataObject) -> None:
+    for body, opener in (
+        (REQUEST, ServerRequest(SERVER_KEYS)),
+        (RESPONSE, CLIENT.response_opener()),
+    ):
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=12)))
+        opened: list[bytes] = []
+        for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True):
+            opened += opener.feed(body[start:end])
+        assert opened + opener.finish() == CHUNKS
+
+
+def test_byte_by_byte_gives_each_chunk_with_its_last_byte() -> None:
+    opener = CLIENT.response_opener()
+    opened = [chunk for byte in RESPONSE for chunk in opener.feed(bytes([byte]))]
+    assert opened == CHUNKS
+    assert opener.finish() == []
+
+
+def test_every_truncation_is_detected() -> None:
+    for length in range(len(REQUEST)):
+        with pytest.raises(DecryptFailed):
+            ServerRequest(SERVER_KEYS).open_message(REQUEST[:length])
+    for length in range(len(RESPONSE)):
+        with pytest.raises(DecryptFailed):
+            CLIENT.response_opener().open_message(RESPONSE[:length])
+
+
+def test_truncation_at_a_chunk_boundary_says_so() -> None:
+    without_final = len(RESPONSE) - 17
+    for end in (without_final, without_final + 1):
+        opener = CLIENT.response_opener()
+        assert opener.feed(RESPONSE[:end]) == CHUNKS
+        with pytest.raises(DecryptFailed) as caught:
+            opener.finish()
+        assert caught.value.detail == "truncated"
+
+
+def test_any_flipped_bit_is_refused() -> None:
+    for index in range(len(REQUEST)):
+        for bit in range(8):
+            bad = bytearray(REQUEST)
+            bad[index] ^= 1 << bit
+            with pytest.raises((DecryptFailed, KeyConfigError, BodyTooLarge)):
+                ServerRequest(SERVER_KEYS).open_message(bytes(bad))
+    for index in range(len(RESPONSE)):
+        bad = bytearray(RESPONSE)
+        bad[index] ^= 1 << (index % 8)
+        with pytest.raises((DecryptFailed, BodyTooLarge)):
+            CLIENT.response_opener().open_message(bytes(bad))
+
+
+def test_plain_messages_refuse_any_flipped_bit_and_any_cut() -> None:
+    client = PlainClientRequest(CONFIG, rng=fixed_rng("plain"))
+    body = client.seal_message(b"message")
+    answer = PlainServerRequest(SERVER_KEYS, body).seal_response(b"answer", rng=fixed_rng("n"))
+    for index in range(len(body)):
+        bad = body[:index] + bytes([body[index] ^ 1 << (index % 8)]) + body[index + 1 :]
+        for wrong in (bad, body[:index]):
+            with pytest.raises((DecryptFailed, KeyConfigError)):
+                PlainServerRequest(SERVER_KEYS, wrong)
+    for index in range(len(answer)):
+        bad = answer[:index] + bytes([answer[index] ^ 1 << (index % 8)]) + answer[index + 1 :]
+        for wrong in (bad, answer[:index]):
+            with pytest.raises(DecryptFailed):
+                client.open_response(wrong)
+
+
+def test_mutations_raise_only_our_errors() -> None:
+    rng = random.Random(9458)
+    for _ in range(2000):
+        is_request = rng.random() < 0.5
+        bad = bytearray(REQUEST if is_request else RESPONSE)
+        for _ in range(rng.randint(1, 6)):
+            match rng.randrange(3):
+                case 0 if bad:
+                    bad[rng.randrange(len(bad))] = rng.randrange(256)
+                case 1:
+                    at = rng.randrange(len(bad) + 1)
+                    del bad[at : at + rng.randrange(9)]
+                case _:
+                    at = rng.randrange(len(bad) + 1)
+                    bad[at:at] = rng.randbytes(rng.randrange(9))
+        original = REQUEST if is_request else RESPONSE
+        opener = ServerRequest(SERVER_KEYS) if is_request else CLIENT.response_opener()
+        try:
+            opened = opener.open_message(bytes(bad))
+        except ChannelError:
+            continue
+        assert opened == b"".join(CHUNKS)
+        assert bytes(bad) == original
+
+
+# --- the rules of the framing --------------------------------------------------------------
+
+
+def test_the_final_chunk_is_sent_empty_and_may_be_received_full() -> None:
+    client = ClientRequest(CONFIG, rng=fixed_rng("final"))
+    assert len(client.seal_final()) == 1 + 16
+    client = ClientRequest(CONFIG, rng=fixed_rng("final"))
+    final = b"\x00" + client._context.seal(b"final", b"data")
+    server = ServerRequest(SERVER_KEYS)
+    assert server.feed(client.header + final) == []
+    assert server.finish() == [b"data"]
+
+
+def test_an_empty_chunk_is_not_sent_and_not_accepted() -> None:
+    client = ClientRequest(CONFIG, rng=fixed_rng("empty"))
+    assert client.seal_chunk(b"") == b""
+    empty = client._context.seal(b"", b"")
+    with pytest.raises(DecryptFailed):
+        ServerRequest(SERVER_KEYS).feed(client.header + b"\x10" + empty)
+
+
+def test_large_data_is_sent_in_chunks_that_every_receiver_takes() -> None:
+    client = ClientRequest(CONFIG, rng=fixed_rng("large"))
+    message = os.urandom(3 * SEND_CHUNK_BYTES + 1)
+    body = client.seal_message(message)
+    server = ServerRequest(SERVER_KEYS, limits=ChunkLimits(max_chunk_bytes=SEND_CHUNK_BYTES))
+    opened = [*server.feed(body), *server.finish()]
+    assert [len(chunk) for chunk in opened] == [SEND_CHUNK_BYTES] * 3 + [1]
+    assert b"".join(opened) == message
+
+
+def test_header_that_names_no_key_is_refused_before_any_work() -> None:
+    for header, keys in (
+        (b"\x08" + REQUEST[1:], SERVER_KEYS),
+        (REQUEST[:1] + b"\x64\x7a" + REQUEST[3:], SERVER_KEYS),
+        (REQUEST[:5] + b"\xff\xff" + REQUEST[7:], SERVER_KEYS),
+        (REQUEST, {}),
+    ):
+        server = ServerRequest(keys)
+        with pytest.raises(KeyConfigError) as caught:
+            server.feed(header[:7])
+        assert caught.value.code == "key_config_error"
+        with pytest.raises(ChannelMisuse):
+            server.feed(header[7:])
+    with pytest.raises(UnsupportedSuite):
+        ClientRequest(CONFIG, Suite(KEM_XWING), rng=os.urandom)
+
+
+def test_key_id_and_enc_are_known_with_the_header() -> None:
+    server = ServerRequest(SERVER_KEYS)
+    server.feed(REQUEST[:38])
+    assert (server.key_id, server.enc) == (None, None)
+    server.feed(REQUEST[38:39])
+    assert (server.key_id, server.enc) == (7, REQUEST[7:39])
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        (ChunkLimits(max_chunks=3), TooManyChunks),
+        (ChunkLimits(max_chunk_bytes=139), BodyTooLarge),
+        (ChunkLimits(max_body_bytes=len(REQUEST) - 39 - 1), BodyTooLarge),
+        (
+            ChunkLimits(max_chunks=4, max_chunk_bytes=140, max_body_bytes=len(REQUEST) - 39),
+            None,
+        ),
+    ],
+)
+def test_limits(limits: ChunkLimits, error: type[ChannelError] | None) -> None:
+    server = ServerRequest(SERVER_KEYS, limits=limits)
+    if error is None:
+        assert server.open_message(REQUEST) == b"".join(CHUNKS)
+        return
+    with pytest.raises(error):
+        server.feed(REQUEST)
+    with pytest.raises(ChannelMisuse):
+        server.finish()
+
+
+def test_an_endless_final_chunk_is_refused() -> None:
+    opener = CLIENT.response_opener(limits=ChunkLimits(max_chunk_bytes=1000))
+    opener.feed(RESPONSE + bytes(1000))
+    with pytest.raises(BodyTooLarge):
+        opener.feed(b"\x00")
+
+
+@pytest.mark.parametrize("name", ["max_chunk_bytes", "max_chunks", "max_body_bytes"])
+def test_limits_are_tightened_never_widened(name: str) -> None:
+    for value in (0, 1 << 31):
+        with pytest.raises(ValueError, match=name):
+            ChunkLimits(**{name: value})
+
+
+def test_calls_out_of_order_are_misuse() -> None:
+    client = ClientRequest(CONFIG, rng=fixed_rng("order"))
+    body = client.seal_message(b"message")
+    server = ServerRequest(SERVER_KEYS)
+    server.feed(body)
+    with pytest.raises(ChannelMisuse):
+        server.response_sealer(rng=os.urandom)  # the final chunk is not verified yet
+    server.finish()
+    sealer = server.response_sealer(rng=os.urandom)
+    for call in (
+        client.seal_final,
+        lambda: client.seal_chunk(b"x"),
+        server.finish,
+        lambda: server.feed(b"x"),
+        sealer.seal_final,
+        lambda: sealer.seal_chunk(b"x"),
+    ):
+        with pytest.raises(ChannelMisuse):
+            call()
+    sealer.start()
+    with pytest.raises(ChannelMisuse):
+        sealer.start()
+    opener = client.response_opener()
+    for error in (DecryptFailed, ChannelMisuse):
+        with pytest.raises(error):
+            opener.finish() if error is DecryptFailed else opener.feed(b"x")
+
+
+def test_after_a_failure_nothing_behind_it_is_opened() -> None:
+    opener = CLIENT.response_opener()
+    bad = bytearray(RESPONSE)
+    bad[20] ^= 1
+    with pytest.raises(DecryptFailed):
+        opener.feed(bytes(bad[:40]))
+    with pytest.raises(ChannelMisuse):
+        opener.feed(bytes(bad[40:]))
+
+
+def test_secrets_and_contents_stay_out_of_repr_and_errors() -> None:
+    client = ClientRequest(CONFIG, rng=fixed_rng("canary"))
+    body = client.seal_message(b"canary in a prompt")
+    server = ServerRequest(SERVER_KEYS)
+    server.open_message(body)
+    sealer = server.response_sealer(rng=os.urandom)
+    text = repr((client, client.response_opener(), server, sealer, SERVER_KEY))
+    assert "canary" not in text
+    assert fixed_rng("canary")(32).hex() not in text
+    for detail in ("malformed", "decrypt", "truncated"):
+        error = DecryptFailed(detail)
+        assert (error.code, str(error)) == ("decrypt_failed", DecryptFailed.TEXT)
+        assert detail not in repr(error)
