@@ -11,12 +11,19 @@ PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
 
 
+def make_dir(path: Path) -> None:
+    """The folder exists; whatever is made for that is private. Raises: OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            folder.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+
+
 def make_private_dir(path: Path) -> None:
-    """The folder exists, and group and others may not enter it.
+    """The folder exists, and group and others may not enter it, even if it was there before.
 
     Raises: OSError when it cannot be made, is not a folder or belongs to someone else.
     """
-    path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    make_dir(path)
     if path.stat().st_mode & 0o077:
         path.chmod(PRIVATE_DIR)
 

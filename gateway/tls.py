@@ -48,7 +48,6 @@ def ensure_certificates(paths: Paths, hostnames: Sequence[str], *, at: dt.dateti
     clients hold a copy of it. Raises: OSError when the files cannot be read or written.
     """
     names = tuple(dict.fromkeys((*ALWAYS_NAMED, *hostnames)))
-    make_private_dir(paths.state_dir)
     make_private_dir(paths.tls_dir)
     with locked(paths.tls_dir / ".lock"):
         authority = _load(paths, authority=True)
@@ -66,13 +65,6 @@ def server_context(paths: Paths) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(paths.server_cert, paths.server_key)
-    return context
-
-
-def client_context(paths: Paths) -> ssl.SSLContext:
-    """A client of this machine's own gateway: trusts `ca.pem` alone."""
-    context = ssl.create_default_context(cafile=str(paths.ca_cert))
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 
 

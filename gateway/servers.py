@@ -1,0 +1,94 @@
+"""How does the server of each role start, and how does it stop?"""
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+
+from gateway.config import StarshadeConfig
+from gateway.files import make_private_dir
+from gateway.sockets import BACKLOG, listen_tcp, listen_unix
+from gateway.tls import ensure_certificates, server_context
+
+_LOG = logging.getLogger(__name__)
+_KEEP_ALIVE_S = 30
+_RENEW_CHECK_S = 3600
+_PRIVATE_UMASK = 0o077
+
+
+def serve_worker(config: StarshadeConfig) -> None:
+    """Runs one worker on its Unix socket until SIGTERM. Raises: SocketTaken, OSError."""
+    from gateway.wiring import build_worker_app
+
+    os.umask(_PRIVATE_UMASK)
+    path = config.worker.socket
+    make_private_dir(path.parent)
+    listener = listen_unix(path)
+    try:
+        _run(build_worker_app(config), listener, drain_s=config.gateway.drain_s)
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def serve_gateway(config: StarshadeConfig) -> None:
+    """Runs the gateway with TLS 1.3 until SIGTERM. Raises: SocketTaken, OSError."""
+    from gateway.wiring import build_gateway_app
+
+    os.umask(_PRIVATE_UMASK)
+    _renew(config)
+    listener = listen_tcp(config.gateway.host, config.gateway.port)
+    context = server_context(config.paths)
+
+    async def renew() -> None:
+        await asyncio.to_thread(_renew, config)
+        # New handshakes use the new certificate; connections that stand are not touched.
+        context.load_cert_chain(config.paths.server_cert, config.paths.server_key)
+
+    _run(
+        build_gateway_app(config),
+        listener,
+        drain_s=config.gateway.drain_s,
+        context=context,
+        hourly=renew,
+    )
+
+
+def _run(
+    app: Any,
+    listener: socket.socket,
+    *,
+    drain_s: int,
+    context: ssl.SSLContext | None = None,
+    hourly: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    settings = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=drain_s,
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
+        callback_notify=hourly,
+        timeout_notify=_RENEW_CHECK_S,
+    )
+    uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _renew(config: StarshadeConfig) -> None:
+    make_private_dir(config.paths.tls_dir)
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - the process edge
+    ensure_certificates(config.paths, config.gateway.hostnames, at=now)
