@@ -1,4 +1,3 @@
-# ruff: noqa: N818 - these name what is wrong with the Evidence
 """Why was Evidence refused?  One error tree, one stable code per reason.
 
 AttestationError

@@ -1,0 +1,99 @@
+"""Which tag, length and value does this DER hold?  A strict reader for small extensions.  [X.690]
+
+Definite, minimal lengths of at most two length bytes; low tag numbers only; every byte consumed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attestation.errors import MalformedEvidence
+
+BOOLEAN = 0x01
+INTEGER = 0x02
+OCTET_STRING = 0x04
+OBJECT_IDENTIFIER = 0x06
+ENUMERATED = 0x0A
+SEQUENCE = 0x30
+MAX_ITEMS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """One tag-length-value; ``value`` excludes tag and length."""
+
+    tag: int
+    value: bytes
+
+
+def read_all(data: bytes) -> tuple[Element, ...]:
+    """The elements that fill ``data`` exactly.  Raises: MalformedEvidence("format")."""
+    return tuple(_elements(data))
+
+
+def read_one(data: bytes, tag: int) -> bytes:
+    """The value of the single element in ``data``.  Raises: MalformedEvidence("format")."""
+    elements = read_all(data)
+    if len(elements) != 1:
+        raise MalformedEvidence("format", f"DER: {len(elements)} elements, want 1")
+    return require_tag(elements[0], tag)
+
+
+def require_tag(element: Element, tag: int) -> bytes:
+    """The element's value when its tag is ``tag``."""
+    if element.tag != tag:
+        raise MalformedEvidence("format", f"DER: tag {element.tag:#x}, want {tag:#x}")
+    return element.value
+
+
+def unsigned(value: bytes, *, maximum: int) -> int:
+    """A non-negative INTEGER or ENUMERATED value in its shortest form."""
+    if not value or value[0] & 0x80 or (len(value) > 1 and value[0] == 0 and value[1] < 0x80):
+        raise MalformedEvidence("format", "DER: not a minimal non-negative integer")
+    number = int.from_bytes(value, "big")
+    if number > maximum:
+        raise MalformedEvidence("format", f"DER: integer above {maximum}")
+    return number
+
+
+def pairs(sequence: bytes) -> dict[bytes, Element]:
+    """SEQUENCE OF SEQUENCE { OID, value } as a map from the raw OID; no OID twice."""
+    found: dict[bytes, Element] = {}
+    for item in read_all(sequence):
+        members = read_all(require_tag(item, SEQUENCE))
+        if len(members) != 2:
+            raise MalformedEvidence("format", f"DER: {len(members)} members, want OID and value")
+        oid = require_tag(members[0], OBJECT_IDENTIFIER)
+        if oid in found:
+            raise MalformedEvidence("format", "DER: an OID occurs twice")
+        found[oid] = members[1]
+    return found
+
+
+def _elements(data: bytes) -> Iterator[Element]:
+    offset = num_items = 0
+    while offset < len(data):
+        num_items += 1
+        if num_items > MAX_ITEMS:
+            raise MalformedEvidence("format", f"DER: more than {MAX_ITEMS} elements")
+        start, length = _header(data, offset)
+        if start + length > len(data):
+            raise MalformedEvidence("format", "DER: element ends beyond its container")
+        yield Element(tag=data[offset], value=data[start : start + length])
+        offset = start + length
+
+
+def _header(data: bytes, offset: int) -> tuple[int, int]:
+    """(start of the value, its length) of the element at ``offset``."""
+    if offset + 2 > len(data) or data[offset] & 0x1F == 0x1F:
+        raise MalformedEvidence("format", "DER: truncated header or high tag number")
+    first = data[offset + 1]
+    if first < 0x80:
+        return offset + 2, first
+    num_length_bytes = first & 0x7F
+    start = offset + 2 + num_length_bytes
+    if num_length_bytes not in (1, 2) or start > len(data):
+        raise MalformedEvidence("format", "DER: length is indefinite, too long or truncated")
+    length = int.from_bytes(data[offset + 2 : start], "big")
+    if length < (0x80 if num_length_bytes == 1 else 0x100):
+        raise MalformedEvidence("format", "DER: length is not minimal")
+    return start, length
