@@ -263,6 +263,30 @@ def test_mutations_raise_only_our_errors() -> None:
         assert bytes(bad) == original
 
 
+def test_a_streamed_answer_is_relayed_event_by_event() -> None:
+    """The example in ohttp.py's docstring, with the network replaced by a list."""
+    client = ClientRequest(CONFIG, rng=fixed_rng("relay"))
+    inner = bhttp.Request(method="POST", path="/v1/chat/completions", content=b"{}")
+    server = ServerRequest(SERVER_KEYS)
+    message = bhttp.parse_request(
+        server.open_message(client.seal_message(bhttp.serialize_request(inner)))
+    )
+    assert message == inner
+    sealer = server.response_sealer(rng=fixed_rng("relay nonce"))
+    head = bhttp.ResponseHead(status=200, fields=(("content-type", "text/event-stream"),))
+    events = [f"data: {number}\n\n".encode() for number in range(20)]
+    sent = [sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))]
+    sent += [sealer.seal_chunk(bhttp.serialize_content_chunk(event)) for event in events]
+    sent += [sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()]
+    opener, parser, relayed = client.response_opener(), bhttp.ResponseParser(), []
+    for data in sent:
+        relayed += [content for chunk in opener.feed(data) for content in parser.feed(chunk)]
+        assert parser.head == head
+    relayed += [content for chunk in opener.finish() for content in parser.feed(chunk)]
+    parser.finish()
+    assert relayed == events
+
+
 # --- the rules of the framing --------------------------------------------------------------
 
 
