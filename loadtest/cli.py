@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from attestation.errors import PolicyError
 from loadtest.errors import CredentialMissing, GatewayNotAttested, GatewayUnreachable, LoadTestError
 from loadtest.load_profile import Profile, load_profile, profile_names
 from loadtest.records import RequestRecord
@@ -84,7 +85,7 @@ def run(
     try:
         profile = load_profile(profile_name)
         summary = _run(profile, base_url, model, label, policy_name, state_dir, database_url)
-    except LoadTestError as err:
+    except (LoadTestError, PolicyError) as err:
         click.echo(f"starshade load: {err} [{err.code}]", err=True)
         sys.exit(_exit_code(err))
     if as_json:
@@ -103,9 +104,8 @@ def _run(
     state_dir: Path | None,
     database_url: str | None,
 ) -> RunSummary:
-    from attestation.policy import load_policy
-
     from attestation.model import Nonce
+    from attestation.policy import load_policy
     from loadtest.pin import attest_gateway
 
     state = state_dir or _default_state_dir()
@@ -248,7 +248,7 @@ def _api_key(state: Path) -> str:
         ) from err
 
 
-def _exit_code(err: LoadTestError) -> int:
+def _exit_code(err: Exception) -> int:
     if isinstance(err, GatewayNotAttested):
         return EXIT_REJECTED
     return EXIT_UNAVAILABLE if isinstance(err, GatewayUnreachable) else 2

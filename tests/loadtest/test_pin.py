@@ -1,0 +1,125 @@
+"""Does the load generator refuse a gateway whose evidence does not cover its TLS key?"""
+
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from attestation.evidence import make_bundle
+from attestation.fake import FakeTee
+from attestation.keyset import TlsKey, build_keyset
+from attestation.model import Nonce
+from attestation.policy import load_policy
+from loadtest.errors import GatewayNotAttested, GatewayUnreachable, LoadTestError
+from loadtest.pin import AttestedTarget, attest_gateway
+from tests.loadtest.conftest import target_for
+
+AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+NONCE = Nonce(b"\x07" * 32)
+
+Answer = Callable[[Nonce], bytes]
+
+
+@contextmanager
+def _server(certificate: tuple[Path, Path], answer: Answer) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = parse_qs(urlsplit(self.path).query)
+            body = answer(Nonce(bytes.fromhex(query["nonce"][0])))
+            self.send_response(200 if body else 503)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _bundle(nonce: Nonce, spki_sha256: str) -> bytes:
+    keyset = build_keyset(
+        not_after=AT + timedelta(minutes=5),
+        replica="gateway",
+        mode="terminate",
+        ohttp=(),
+        policy_sha256="44" * 32,
+        tls=(TlsKey(spki_sha256=spki_sha256, host="127.0.0.1"),),
+    )
+    return make_bundle(FakeTee(), nonce=nonce, keyset=keyset, at=AT).to_json()
+
+
+def _attest(
+    certificate: tuple[Path, Path], answer: Answer, *, policy: str = "development"
+) -> AttestedTarget:
+    with _server(certificate, answer) as base_url:
+        return attest_gateway(
+            base_url, ca_path=certificate[0], policy=load_policy(policy), nonce=NONCE, at=AT
+        )
+
+
+def test_the_attested_key_is_pinned(certificate: tuple[Path, Path]) -> None:
+    own = target_for(1, certificate[0]).spki_sha256
+    attested = _attest(certificate, lambda nonce: _bundle(nonce, own))
+    assert attested.target.spki_sha256 == own
+    assert attested.result.simulated
+
+
+@pytest.mark.parametrize(
+    ("answer", "policy", "message"),
+    [
+        (lambda nonce, own: _bundle(nonce, "11" * 32), "development", "not in the attested"),
+        (lambda nonce, own: _bundle(Nonce(b"\x01" * 32), own), "development", "nonce_mismatch"),
+        (lambda nonce, own: _bundle(nonce, own), "production", "untrusted_root"),
+        (lambda nonce, own: b"{}", "development", "format"),
+        (lambda nonce, own: b"", "development", "HTTP 503"),
+    ],
+)
+def test_other_evidence_is_refused(
+    certificate: tuple[Path, Path],
+    answer: Callable[[Nonce, str], bytes],
+    policy: str,
+    message: str,
+) -> None:
+    own = target_for(1, certificate[0]).spki_sha256
+    with pytest.raises(GatewayNotAttested, match=message):
+        _attest(certificate, lambda nonce: answer(nonce, own), policy=policy)
+
+
+def test_nobody_there_is_unreachable(certificate: tuple[Path, Path]) -> None:
+    with pytest.raises(GatewayUnreachable, match="starshade up"):
+        attest_gateway(
+            "https://127.0.0.1:9/v1",
+            ca_path=certificate[0],
+            policy=load_policy("development"),
+            nonce=NONCE,
+            at=AT,
+        )
+
+
+def test_plain_http_is_refused(certificate: tuple[Path, Path]) -> None:
+    with pytest.raises(LoadTestError, match="https"):
+        attest_gateway(
+            "http://127.0.0.1:8443/v1",
+            ca_path=certificate[0],
+            policy=load_policy("development"),
+            nonce=NONCE,
+            at=AT,
+        )
