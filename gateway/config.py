@@ -89,7 +89,10 @@ class WorkerSettings:
     """The process inside the TEE."""
 
     id: Annotated[str, Key("Name of this worker.", rules.identifier)] = "worker-0"
-    socket: Annotated[Path, Key("Unix socket to listen on; its folder is made private (0700).")]
+    socket: Annotated[
+        Path,
+        Key("Unix socket to listen on; others must not be able to enter its folder (mode 0700)."),
+    ]
     model: Annotated[
         str,
         Key(

@@ -1,5 +1,6 @@
 """How is a file written so that nobody else reads it and a crash never leaves half of it?"""
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -9,6 +10,10 @@ from pathlib import Path
 
 PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
+
+
+class NotPrivate(OSError):
+    """A folder that has to be private is not."""
 
 
 def make_dir(path: Path) -> None:
@@ -26,6 +31,13 @@ def make_private_dir(path: Path) -> None:
     make_dir(path)
     if path.stat().st_mode & 0o077:
         path.chmod(PRIVATE_DIR)
+
+
+def require_private_dir(path: Path) -> None:
+    """Raises: NotPrivate when others may enter the folder, OSError when there is none."""
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        raise NotPrivate(errno.EPERM, "others may enter the folder, want mode 0700", str(path))
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE) -> None:

@@ -19,7 +19,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to cal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a /readyz said; `status` 0 means that nobody answered."""
+    """What a process said; `status` 0 means that nobody answered."""
 
     status: int
     body: Mapping[str, Any]
@@ -37,8 +37,8 @@ def probe_worker(path: Path) -> Answer:
     return _get(_UnixConnection(path), "/readyz")
 
 
-def probe_gateway(config: StarshadeConfig) -> Answer:
-    """The gateway's /readyz over TLS, trusting this installation's own authority alone."""
+def probe_gateway(config: StarshadeConfig, path: str = "/readyz") -> Answer:
+    """What the gateway says at `path`, over TLS, trusting this installation's authority alone."""
     try:
         context = client_context(config.paths)
     except (OSError, ssl.SSLError):
@@ -47,7 +47,7 @@ def probe_gateway(config: StarshadeConfig) -> Answer:
     connection = http.client.HTTPSConnection(
         host, config.gateway.port, timeout=PROBE_TIMEOUT_S, context=context
     )
-    return _get(connection, "/readyz")
+    return _get(connection, path)
 
 
 def client_context(paths: Paths) -> ssl.SSLContext:

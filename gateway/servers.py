@@ -13,11 +13,12 @@ from typing import Any
 import uvicorn
 
 from gateway.config import StarshadeConfig
-from gateway.files import make_private_dir
+from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
 from gateway.tls import ensure_certificates, server_context
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
+
 _KEEP_ALIVE_S = 30
 _RENEW_CHECK_S = 3600
 _PRIVATE_UMASK = 0o077
@@ -29,10 +30,12 @@ def serve_worker(config: StarshadeConfig) -> None:
 
     os.umask(_PRIVATE_UMASK)
     path = config.worker.socket
-    make_private_dir(path.parent)
+    if path.parent == config.paths.run_dir:
+        make_private_dir(path.parent)
+    require_private_dir(path.parent)
     listener = listen_unix(path)
     try:
-        _run(build_worker_app(config), listener, drain_s=config.gateway.drain_s)
+        run_app(build_worker_app(config), listener, drain_s=config.gateway.drain_s)
     finally:
         with suppress(FileNotFoundError):
             path.unlink()
@@ -48,11 +51,15 @@ def serve_gateway(config: StarshadeConfig) -> None:
     context = server_context(config.paths)
 
     async def renew() -> None:
-        await asyncio.to_thread(_renew, config)
+        try:
+            await asyncio.to_thread(_renew, config)
+        except OSError as err:
+            _log.error("the server certificate cannot be renewed", extra={"errno": err.errno})
+            return
         # New handshakes use the new certificate; connections that stand are not touched.
         context.load_cert_chain(config.paths.server_cert, config.paths.server_key)
 
-    _run(
+    run_app(
         build_gateway_app(config),
         listener,
         drain_s=config.gateway.drain_s,
@@ -61,7 +68,7 @@ def serve_gateway(config: StarshadeConfig) -> None:
     )
 
 
-def _run(
+def run_app(
     app: Any,
     listener: socket.socket,
     *,
@@ -69,6 +76,7 @@ def _run(
     context: ssl.SSLContext | None = None,
     hourly: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
+    """Serves an ASGI app on `listener` until SIGTERM; then streams get `drain_s` to finish."""
     settings = uvicorn.Config(
         app,
         http="h11",

@@ -23,10 +23,11 @@ class Shows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """How the two /readyz are asked."""
+    """How the two /readyz and the gateway's /v1/nodes are asked."""
 
     worker: Callable[[], Answer]
     gateway: Callable[[], Answer]
+    nodes: Callable[[], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def wait_until_ready(
         if gateway.ready:
             return Started(
                 model=_model(worker, config),
-                is_simulated=gateway.body.get("simulated") is not False,
+                is_simulated=not _all_real(probes.nodes()),
             )
         _require_not_refused(gateway, config)
         display.show(*_stage(worker, config))
@@ -99,6 +100,13 @@ def _require_not_refused(gateway: Answer, config: StarshadeConfig) -> None:
         next_step="use a machine with a TEE, or `starshade up --policy development` for a "
         "simulated one that protects nothing",
     )
+
+
+def _all_real(nodes: Answer) -> bool:
+    entries = nodes.body.get("data")
+    if not isinstance(entries, list) or not entries:
+        return False
+    return all(isinstance(node, dict) and node.get("simulated") is False for node in entries)
 
 
 def _last_word(detail: object) -> str:

@@ -10,7 +10,7 @@
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -75,7 +75,7 @@ def up(
         _require_no_problems(config)
         if source := model_to_pull(config):
             pull_with_progress(source, config.paths)
-        _supervise(config, child_environment(config, flags), config_file)
+        supervise(config, roles(config, config_file), child_environment(config, flags))
 
 
 class StopRequests:
@@ -151,15 +151,15 @@ def _require_no_problems(config: StarshadeConfig) -> None:
         raise problems[-1]
 
 
-def _supervise(
-    config: StarshadeConfig, environ: Mapping[str, str], config_file: Path | None
+def supervise(
+    config: StarshadeConfig, children: Sequence[Role], environ: Mapping[str, str]
 ) -> None:
     """Runs until told to stop. Raises: Failure, after everything has stopped."""
     requests, clock = StopRequests(), MonotonicClock()
     started_s = clock.now_s()
     failure: Failure | None = None
     with Supervisor(
-        roles(config, config_file),
+        children,
         logs_dir=config.paths.logs_dir,
         environ=environ,
         clock=clock,
@@ -197,7 +197,9 @@ def _run(
     started_s: float,
 ) -> None:
     probes = Probes(
-        worker=lambda: probe_worker(config.worker.socket), gateway=lambda: probe_gateway(config)
+        worker=lambda: probe_worker(config.worker.socket),
+        gateway=lambda: probe_gateway(config),
+        nodes=lambda: probe_gateway(config, "/v1/nodes"),
     )
     with display:
         started = wait_until_ready(

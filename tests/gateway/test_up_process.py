@@ -1,0 +1,126 @@
+"""Does a whole installation start, heal and end as one, seen from outside?"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.cli_support import ExitCode
+from gateway.sockets import listen_tcp
+from tests.gateway.stand_in import NAMES
+from tests.gateway.test_supervisor import is_running, wait_for
+from tests.gateway.test_up import LOOPBACK, free_port
+
+REPO = Path(__file__).resolve().parents[2]
+STARTED = re.compile(r"^(\d+) \w+ starts$", re.MULTILINE)
+STOPPED = re.compile(r"^(\d+) \w+ stops$", re.MULTILINE)
+
+
+class Installation:
+    """One stand-in `up` in a process of its own."""
+
+    def __init__(self, state: Path, verdict: str) -> None:
+        self.state = state
+        self.port = free_port()
+        self.output = state / "up.out"
+        with self.output.open("wb") as out:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.gateway.stand_in"),
+                    *("up", str(state), str(self.port), verdict),
+                ],
+                cwd=REPO,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def log(self, name: str) -> str:
+        path = self.state / "logs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def pids(self, name: str) -> list[int]:
+        return [int(pid) for pid in STARTED.findall(self.log(name))]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        def alive() -> None:
+            assert self.process.poll() is None, self.said()
+
+        wait_for(condition, tick=alive)
+
+
+@contextmanager
+def installed(verdict: str = "accept") -> Iterator[Installation]:
+    """A short path: the socket below it has to fit into 107 bytes."""
+    state = Path(tempfile.mkdtemp(prefix="starshade-"))
+    up = Installation(state, verdict)
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        up.process.wait()
+        all_pids = [pid for name in NAMES for pid in up.pids(name)]
+        wait_for(lambda: not any(map(is_running, all_pids)))
+        shutil.rmtree(state)
+
+
+def ready(up: Installation) -> None:
+    up.wait_until(lambda: "Ctrl-C stops everything" in up.said())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_it_tells_what_runs_and_stops_in_order_when_asked(number: signal.Signals) -> None:
+    with installed() as up:
+        ready(up)
+        said = up.said()
+        assert "SIMULATED TEE" in said
+        assert f"https://127.0.0.1:{up.port}/v1" in said
+        assert f"SSL_CERT_FILE={up.state}/ca.pem" in said
+        assert "\x1b" not in said  # no terminal, no escape codes
+        up.process.send_signal(number)
+        assert up.process.wait(20) == ExitCode.SUCCESS
+        stops = [
+            int(STOPPED.findall(up.log(name))[0]) for name in ("gateway", "worker", "observatory")
+        ]
+        assert stops == sorted(stops)
+        listen_tcp(LOOPBACK, up.port).close()  # the port is free again
+
+
+def test_a_killed_worker_comes_back_and_is_talked_about() -> None:
+    with installed() as up:
+        ready(up)
+        (first,) = up.pids("worker")
+        os.kill(first, signal.SIGKILL)
+        up.wait_until(lambda: len(up.pids("worker")) == 2)
+        assert "the worker was ended by SIGKILL; restarting" in up.said()
+
+
+def test_no_child_survives_a_killed_supervisor() -> None:
+    with installed() as up:
+        ready(up)
+        pids = [pid for name in NAMES for pid in up.pids(name)]
+        assert len(pids) == len(NAMES)
+        up.process.kill()
+        wait_for(lambda: not any(map(is_running, pids)))
+
+
+def test_a_refused_worker_ends_with_status_10_and_the_code() -> None:
+    with installed("refuse") as up:
+        started = time.monotonic()
+        assert up.process.wait(20) == ExitCode.REJECTED, up.said()
+        assert time.monotonic() - started < 20
+        assert "[untrusted_root]" in up.said()
+        assert "next:  use a machine with a TEE" in up.said()
+        assert not any(is_running(pid) for name in NAMES for pid in up.pids(name))
