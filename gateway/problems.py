@@ -44,6 +44,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "invalid_api_key": Problem(status=401, error_type=_AUTHENTICATION),
         "model_not_found": Problem(status=404),
         "node_not_found": Problem(status=404),
+        "not_found": Problem(status=404),
         "unsupported_endpoint": Problem(status=404),
         "method_not_allowed": Problem(status=405),
         "request_timeout": Problem(status=408, error_type=_SERVER),
@@ -52,6 +53,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         # the sealed channel (protocol: outer statuses)
         "key_config_error": Problem(status=400, problem_type=_OHTTP_KEY),
         "decrypt_failed": Problem(status=400),
+        "malformed_inner": Problem(status=400),
         "date_outside_window": Problem(status=400, problem_type=_DATE),
         "replay_detected": Problem(status=409),
         "too_many_chunks": Problem(status=413),
@@ -115,16 +117,17 @@ def openai_body(error: GatewayError) -> dict[str, Any]:
 
 
 def problem_body(error: GatewayError) -> dict[str, Any]:
-    """RFC 9457 problem details with a ``code`` member."""
+    """RFC 9457 problem details with a ``code`` member, and its cause where there is one."""
     problem = problem_of(error.code)
     phrase = HTTPStatus(problem.status).phrase if problem.status != 499 else "Client Closed Request"
-    return {
+    body = {
         "type": problem.problem_type,
         "title": phrase,
         "status": problem.status,
         "detail": error.message,
         "code": error.code,
     }
+    return body if error.detail_code is None else {**body, "detail_code": error.detail_code}
 
 
 def openai_response(error: GatewayError) -> Response:

@@ -5,30 +5,39 @@ client went away or the server stops; closing it is what cancels the work behind
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.problems import GatewayError
+
+T = TypeVar("T")
+SEND_STALL_S: Final = 60.0  # a client that takes nothing for this long has gone away
+
 
 class StreamedBody(Response):
-    """Sends each item as it comes, without buffering, and stops when the client disconnects."""
+    """Sends each item as it comes, without buffering, and stops when the client disconnects.
+
+    `on_close` runs in every case, also when the source was never started; closing a generator
+    that never ran does not run its `finally`.
+    """
 
     def __init__(
         self,
         source: AsyncGenerator[bytes, None],
         *,
-        status_code: int = 200,
+        on_close: Callable[[], Awaitable[None]],
         media_type: str,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         # Response.__init__ would set a content-length for an empty body
         self.source = source
-        self.status_code = status_code
+        self.on_close = on_close
+        self.status_code = 200
         self.media_type = media_type
         self.background = None
-        self.init_headers({"cache-control": "no-store", **(headers or {})})
+        self.init_headers({"cache-control": "no-store"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender = asyncio.ensure_future(self._send_all(send))
@@ -36,27 +45,53 @@ class StreamedBody(Response):
         try:
             await asyncio.wait({sender, watcher}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            watcher.cancel()
-            if not sender.done():
-                sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sender
+            try:
+                await _cancelled(watcher)
+                await _cancelled(sender)
+            finally:
+                await self.source.aclose()
+                await self.on_close()
+        if sender.done() and not sender.cancelled():
+            sender.result()
 
     async def _send_all(self, send: Send) -> None:
-        async with contextlib.aclosing(self.source):
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                }
-            )
-            async for chunk in self.source:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async for chunk in self.source:
+            async with asyncio.timeout(SEND_STALL_S):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def disconnected(receive: Receive) -> None:
     """Returns when the client has gone away; call it after the body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def until_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Awaits `work`, but cancels it when the client goes away.
+
+    Raises: GatewayError `client_disconnected`, which nobody is left to read.
+    """
+    worker = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(disconnected(receive))
+    try:
+        await asyncio.wait({worker, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if worker.done():
+            return worker.result()
+        raise GatewayError("client_disconnected", "The client went away.")
+    finally:
+        await _cancelled(watcher)
+        await _cancelled(worker)
+
+
+async def _cancelled(task: "asyncio.Future[Any]") -> None:
+    """Cancels and waits; whatever it ended with stays in the task."""
+    task.cancel()
+    await asyncio.wait({task})

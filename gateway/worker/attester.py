@@ -7,25 +7,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from attestation.evidence import make_bundle
-
+from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
 from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
 from attestation.model import Nonce
-from attestation.tdx.endorsements import TdxCollateral
 from gateway.problems import GatewayError
 
 _log = logging.getLogger(__name__)
 
 KEYSET_LIFETIME: Final = timedelta(hours=1)
-
-
-class Tee(Protocol):
-    """Whatever signs 64 bytes of report data."""
-
-    def attest(self, report_data: bytes, *, at: datetime) -> tuple[bytes, TdxCollateral]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,26 +36,26 @@ class AttestedFacts:
 class Attester:
     """Makes one bundle per nonce. Blocking: a quote takes milliseconds to seconds."""
 
-    tee: Tee = field(repr=False)
-    facts: AttestedFacts
+    tee: QuotingTee = field(repr=False)
+    facts: Callable[[], AttestedFacts]
     utc_now: Callable[[], datetime]
 
     def bundle(self, nonce: Nonce) -> bytes:
         """The evidence bundle as JSON bytes, fresh for this nonce."""
-        at = self.utc_now()
+        at, facts = self.utc_now(), self.facts()
         keyset = build_keyset(
             not_after=at + KEYSET_LIFETIME,
-            replica=self.facts.replica,
-            mode=self.facts.mode,
-            ohttp=self.facts.ohttp,
-            tls=self.facts.tls,
-            policy_sha256=self.facts.policy_sha256,
-            weights_sha256=self.facts.weights_sha256,
+            replica=facts.replica,
+            mode=facts.mode,
+            ohttp=facts.ohttp,
+            tls=facts.tls,
+            policy_sha256=facts.policy_sha256,
+            weights_sha256=facts.weights_sha256,
         )
         return make_bundle(self.tee, nonce, keyset, at).to_json()
 
 
-def open_tee(kind: str, *, allows_simulated: bool, role: str) -> Tee:
+def open_tee(kind: str, *, allows_simulated: bool, role: str) -> QuotingTee:
     """The TEE of this machine, or the simulated one where it is asked for.
 
     `auto` means real hardware; a policy that allows simulated Evidence lets it fall back. No

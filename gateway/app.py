@@ -1,0 +1,83 @@
+"""What does the gateway's ASGI app consist of?  Middleware, routes, lifespan; no logic.
+
+`/v1/*` errors have OpenAI's shape, all others are problem details.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.drain import drain_on_signals
+from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
+from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
+from gateway.problems import GatewayError
+from gateway.routes import chat, evidence, health, models
+from gateway.services import Services
+
+ROUTES = (
+    Route("/v1/chat/completions", chat.chat_completions, methods=["POST"]),
+    Route("/v1/models", models.list_models),
+    Route("/v1/models/{model:path}", models.get_model),
+    Route("/v1/attestation", evidence.attestation),
+    Route("/v1/nodes", evidence.nodes),
+    Route("/healthz", health.healthz),
+    Route("/readyz", health.readyz),
+)
+
+
+class GatewayApp:
+    """The gateway's ASGI app. `begin_drain` is what a stopping server calls first."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        limits: RequestLimits,
+        on_stopped: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`on_stopped` runs after the last request, to flush what was collected."""
+        self.services = services
+        self._on_stopped = on_stopped
+        app = Starlette(
+            routes=ROUTES,
+            lifespan=self._lifespan,
+            middleware=[
+                Middleware(ConcurrencyLimit, limits=limits, counts=is_counted),
+                Middleware(BodyLimit, limits=limits),
+            ],
+            exception_handlers={
+                GatewayError: gateway_error_response,
+                HTTPException: http_error_response,
+            },
+        )
+        app.router.redirect_slashes = False
+        app.state.services = services
+        self._app: ASGIApp = FaultBarrier(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def begin_drain(self) -> None:
+        """Refuse new requests, give running ones their time. On the event loop; idempotent."""
+        self.services.drain.begin()
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        self.services.directory.start()
+        try:
+            with drain_on_signals(self.begin_drain):
+                yield
+        finally:
+            await self.services.directory.stop()
+            await self._on_stopped()
+
+
+def is_counted(scope: Scope) -> bool:
+    """Health checks are never refused for load."""
+    path: str = scope["path"]
+    return path.startswith("/v1/")

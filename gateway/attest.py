@@ -1,0 +1,186 @@
+"""Is the worker behind this address to be trusted, and with which key?  Ask it, then appraise.
+
+Everything fetched here is untrusted until `appraise` accepted the bundle for our own nonce; the
+key list counts only as far as the attested keyset names it by digest.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from attestation.anchors import TrustAnchors
+from attestation.appraise import appraise
+from attestation.binding import keyset_digest
+from attestation.channel import (
+    ChannelError,
+    KeyConfig,
+    Lease,
+    Rng,
+    bhttp,
+    lease_not_after,
+    parse_key_configs,
+    select_key_config,
+)
+from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
+from attestation.errors import AttestationError
+from attestation.keyset import Keyset, parse_keyset
+from attestation.model import MAX_BUNDLE_BYTES, NONCE_BYTES, AttestationResult, Nonce, parse_bundle
+from attestation.policy import AppraisalPolicy
+from gateway.observe import AttestFacts, Clocks
+from gateway.problems import GatewayError
+from gateway.sealed import StaleKey, WorkerClient, open_exchange
+from gateway.workers import Grant, VerdictRefused
+
+ATTEST_DEADLINE_S: Final = 15.0
+MAX_MODEL_LIST_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Appraised:
+    """What appraisal made of the bytes; `keyset` and `key_config` only when it accepted them."""
+
+    code: str | None
+    tee: str | None = None
+    result: AttestationResult | None = None
+    keyset: Keyset | None = None
+    keyset_sha256: bytes | None = None
+    key_config: KeyConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveAttestation:
+    """Attests one worker over its own connections."""
+
+    address: str
+    policy: AppraisalPolicy
+    anchors: TrustAnchors
+    rng: Rng = field(repr=False)
+    utc_now: Callable[[], datetime]
+    clocks: Clocks
+
+    async def attest(self, *, node: str, epoch: int) -> Grant:
+        """1. A fresh nonce. 2. Fetch bundle and keys. 3. Appraise both in a thread.
+        4. Ask for the models through the key just attested. 5. The lease.
+
+        Raises: VerdictRefused; GatewayError when the worker could not be asked.
+        """
+        client = WorkerClient(self.address)
+        try:
+            async with asyncio.timeout(ATTEST_DEADLINE_S):
+                return await self._attest(client, node, epoch)
+        except TimeoutError:
+            await client.abort()
+            raise GatewayError("upstream_unavailable", "The worker attests too slowly.") from None
+        except BaseException:
+            await client.abort()
+            raise
+
+    async def evidence(self, nonce_hex: str) -> bytes:
+        client = WorkerClient(self.address)
+        try:
+            async with asyncio.timeout(ATTEST_DEADLINE_S):
+                return await client.get("/attestation", max_bytes=MAX_BUNDLE_BYTES, nonce=nonce_hex)
+        except TimeoutError:
+            raise GatewayError("upstream_unavailable", "The worker attests too slowly.") from None
+        finally:
+            await client.abort()
+
+    async def _attest(self, client: WorkerClient, node: str, epoch: int) -> Grant:
+        started_ns = self.clocks.monotonic_ns()
+        nonce = Nonce(self.rng(NONCE_BYTES))  # 1
+        bundle = await client.get(  # 2
+            "/attestation", max_bytes=MAX_BUNDLE_BYTES, nonce=nonce.hex()
+        )
+        keys = await client.get("/keys", max_bytes=MAX_KEY_LIST_BYTES)
+        at = self.utc_now()
+        appraised = await asyncio.to_thread(self._appraise, bundle, keys, nonce, at)  # 3
+        weights = appraised.keyset.weights_sha256 if appraised.keyset else ()
+        facts = AttestFacts(
+            worker_id=node,
+            started_ns=started_ns,
+            ended_ns=self.clocks.monotonic_ns(),
+            error_code=appraised.code,
+            tee=appraised.tee,
+            weights_sha256=weights[0] if weights else None,
+            result=appraised.result,
+        )
+        if appraised.code is not None:
+            raise VerdictRefused(appraised.code, facts)
+        lease = self._lease(appraised, node, epoch, at)
+        models = await self._models(client, lease.key_config)  # 4
+        return Grant(lease=lease, client=client, models=models, facts=facts)  # 5
+
+    def _appraise(self, bundle: bytes, keys: bytes, nonce: Nonce, at: datetime) -> _Appraised:
+        """Runs in a thread; every reason to refuse becomes a code."""
+        try:
+            evidence = parse_bundle(bundle)
+        except AttestationError as err:
+            return _Appraised(code=err.code)
+        result = appraise(evidence, nonce=nonce, policy=self.policy, anchors=self.anchors, at=at)
+        if not result.is_accepted:
+            code = result.code or "not_accepted"
+            return _Appraised(code=code, tee=evidence.tee, result=result)
+        try:
+            keyset = parse_keyset(evidence.keyset)
+            attested = [key.config_sha256 for key in keyset.ohttp]
+            key_config = select_key_config(parse_key_configs(keys), attested)
+        except (AttestationError, ChannelError) as err:
+            return _Appraised(code=err.code, tee=evidence.tee, result=result)
+        return _Appraised(
+            code=None,
+            tee=evidence.tee,
+            result=result,
+            keyset=keyset,
+            keyset_sha256=keyset_digest(evidence.keyset),
+            key_config=key_config,
+        )
+
+    def _lease(self, appraised: _Appraised, node: str, epoch: int, at: datetime) -> Lease:
+        result, keyset, key_config = appraised.result, appraised.keyset, appraised.key_config
+        if result is None or keyset is None or key_config is None or not appraised.keyset_sha256:
+            raise GatewayError("internal_error", "An accepted verdict lacks its parts.")
+        return Lease(
+            verdict_id=result.verdict_id,
+            node=node,
+            evidence_digest=result.evidence_sha256,
+            key_config=key_config,
+            keyset_digest=appraised.keyset_sha256.hex(),
+            policy_sha256=result.policy_sha256,
+            epoch=epoch,
+            not_before=at,
+            not_after=lease_not_after(at, [result.not_after, keyset.not_after]),
+            tier="affirming" if result.tier == "affirming" else "warning",
+            simulated=result.simulated,
+            code=result.code,
+        )
+
+    async def _models(self, client: WorkerClient, key_config: KeyConfig) -> tuple[str, ...]:
+        request = bhttp.Request(
+            method="GET",
+            authority="worker",
+            path="/v1/models",
+            fields=(("date", http_date(self.utc_now())),),
+        )
+        try:
+            exchange = await open_exchange(client, key_config, request, rng=self.rng)
+        except StaleKey:  # it changed its key since it attested
+            raise GatewayError("upstream_unavailable", "The worker is changing its key.") from None
+        try:
+            body = b""
+            async for piece in exchange.content():
+                body += piece
+                if len(body) > MAX_MODEL_LIST_BYTES:
+                    raise GatewayError("upstream_error", "The worker's model list is too long.")
+            return tuple(str(entry["id"]) for entry in json.loads(body)["data"])
+        except (ValueError, KeyError, TypeError):
+            raise GatewayError("upstream_error", "The worker's model list is malformed.") from None
+        finally:
+            await exchange.aclose()
+
+
+def http_date(at: datetime) -> str:
+    """IMF-fixdate [RFC 9110 sec. 5.6.7]; `at` is in UTC."""
+    return at.strftime("%a, %d %b %Y %H:%M:%S GMT")

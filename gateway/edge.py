@@ -1,0 +1,67 @@
+"""What happens to an exception that no handler knows?  It ends here: one safe log line, one 500.
+
+Outermost in both apps, so that a server never prints a traceback whose message could quote a
+prompt.
+"""
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.faults import describe_fault
+from gateway.problems import GatewayError, response_for
+
+_log = logging.getLogger(__name__)
+
+
+class FaultBarrier:
+    """Swallows what falls through, answering 500 when no response has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = has_begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as err:  # the process edge
+            _log.error("request failed: %s", describe_fault(err))
+            if not has_begun:
+                error = GatewayError("internal_error", "The server failed.")
+                await response_for(scope["path"], error)(scope, receive, send)
+
+
+async def gateway_error_response(request: Request, error: Exception) -> Response:
+    """Starlette's handler for GatewayError."""
+    if not isinstance(error, GatewayError):
+        raise error
+    return response_for(request.url.path, error)
+
+
+async def http_error_response(request: Request, error: Exception) -> Response:
+    """Starlette's handler for its own 404 and 405."""
+    if not isinstance(error, HTTPException):
+        raise error
+    path = request.url.path
+    if error.status_code == 405:
+        response = response_for(
+            path, GatewayError("method_not_allowed", "This path has another method.")
+        )
+        response.headers.update(error.headers or {})
+        return response
+    if error.status_code == 404:
+        code = "unsupported_endpoint" if path.startswith("/v1/") else "not_found"
+        return response_for(path, GatewayError(code, "There is no such endpoint."))
+    return response_for(path, GatewayError("invalid_value", "The request is not valid HTTP."))

@@ -1,0 +1,254 @@
+"""How does one HTTP exchange travel sealed to a worker, and back as it is produced?
+
+Only ciphertext leaves here. The response is opened chunk by chunk; that it is whole is known only
+when its final chunk verifies, and an end without it is an error.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Final
+
+import httpx
+
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    ChannelError,
+    ClientRequest,
+    KeyConfig,
+    ResponseOpener,
+    Rng,
+    bhttp,
+)
+from attestation.channel.bhttp import ResponseParser
+from gateway.problems import GatewayError, is_known_code
+
+UNIX_SCHEME: Final = "unix:"
+MAX_PROBLEM_BYTES: Final = 16_384
+_CONNECT_S: Final = 5.0
+_WRITE_S: Final = 10.0
+_KEEP_ALIVE_S: Final = 3.0  # below a server's usual 5 s, so that it is this side that closes
+_STALE_KEY_CODES: Final = frozenset({"key_config_error", "decrypt_failed"})
+
+
+class StaleKey(Exception):
+    """The worker could not open the request: its key is not the one sealed to. Nothing ran."""
+
+
+class WorkerClient:
+    """Connections to one worker under one lease; closed when retired and no longer in use."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is `unix:/path` or `http://host:port`."""
+        uds = address.removeprefix(UNIX_SCHEME) if address.startswith(UNIX_SCHEME) else None
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_ALIVE_S
+        )
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=uds, limits=limits, trust_env=False),
+            base_url="http://worker" if uds else address,
+            # the response may take as long as the request's own deadline allows
+            timeout=httpx.Timeout(None, connect=_CONNECT_S, write=_WRITE_S),
+            trust_env=False,
+        )
+        self._is_retired = False
+        self.num_open = 0
+
+    async def get(self, path: str, *, max_bytes: int, **params: str) -> bytes:
+        """The body of a 200 response.
+
+        Raises: GatewayError `upstream_unavailable`, or the code of the worker's problem.
+        """
+        try:
+            async with self._http.stream("GET", path, params=params) as response:
+                body = await _read_bounded(response.aiter_bytes(), max_bytes)
+                if response.status_code == 200:
+                    return body
+        except httpx.HTTPError:
+            raise unreachable() from None
+        code = _problem_code(response, body)
+        raise GatewayError(code or "upstream_unavailable", "The worker cannot answer now.")
+
+    async def post(self, path: str, body: bytes, *, media_type: str) -> httpx.Response:
+        """An open response. Raises: GatewayError `upstream_unavailable`."""
+        request = self._http.build_request(
+            "POST", path, content=body, headers={"content-type": media_type}
+        )
+        self.num_open += 1
+        try:
+            return await self._http.send(request, stream=True)
+        except BaseException as err:
+            await self._leave()
+            if isinstance(err, httpx.HTTPError):
+                raise unreachable() from None
+            raise
+
+    async def release(self, response: httpx.Response) -> None:
+        """Ends one exchange; a response that was not read to its end closes its connection."""
+        try:
+            await response.aclose()
+        finally:
+            await self._leave()
+
+    async def retire(self) -> None:
+        """No new exchange; the connections close with the last one that is open."""
+        self._is_retired = True
+        if self.num_open == 0:
+            await self._http.aclose()
+
+    async def abort(self) -> None:
+        """Close every connection now: the worker is no longer trusted."""
+        self._is_retired = True
+        await self._http.aclose()
+
+    async def _leave(self) -> None:
+        self.num_open -= 1
+        if self._is_retired and self.num_open == 0:
+            await self._http.aclose()
+
+
+class SealedExchange:
+    """One sealed request whose response head has arrived; close it in every case."""
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        response: httpx.Response,
+        opener: ResponseOpener,
+        parser: ResponseParser,
+    ) -> None:
+        self._client = client
+        self._response = response
+        self._bytes = response.aiter_raw()
+        self._opener = opener
+        self._parser = parser
+        self._early: list[bytes] = []  # content that arrived together with the head
+        self._is_closed = False
+
+    @property
+    def status(self) -> int:
+        return self._head.status
+
+    def field(self, name: str) -> str:
+        return next((value for key, value in self._head.fields if key == name), "")
+
+    @property
+    def _head(self) -> bhttp.ResponseHead:
+        if self._parser.head is None:
+            raise truncated()
+        return self._parser.head
+
+    async def read_head(self) -> None:
+        """Raises: GatewayError `upstream_truncated` or `upstream_error`."""
+        while self._parser.head is None:
+            data = await anext(self._bytes, None)
+            if data is None:
+                raise truncated()
+            self._early += self._open(data)
+
+    async def content(self) -> AsyncGenerator[bytes, None]:
+        """The response's content as it arrives.
+
+        Raises: GatewayError `upstream_truncated` unless the final chunk verified, and
+        `upstream_error` for bytes that do not open.
+        """
+        for piece in self._early:
+            yield piece
+        try:
+            async for data in self._bytes:
+                for piece in self._open(data):
+                    yield piece
+        except httpx.HTTPError:
+            raise truncated() from None
+        try:
+            for chunk in self._opener.finish():
+                for piece in self._parser.feed(chunk):
+                    yield piece
+            self._parser.finish()
+        except ChannelError:
+            raise truncated() from None
+
+    async def aclose(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._client.release(self._response)
+
+    def _open(self, data: bytes) -> list[bytes]:
+        try:
+            chunks = self._opener.feed(data)
+            return [piece for chunk in chunks for piece in self._parser.feed(chunk)]
+        except ChannelError as err:
+            raise GatewayError(
+                "upstream_error",
+                "The worker's sealed response does not open.",
+                detail_code=err.code,
+            ) from None
+
+
+async def open_exchange(
+    client: WorkerClient,
+    key_config: KeyConfig,
+    request: bhttp.Request,
+    *,
+    rng: Rng,
+    on_sealed: Callable[[], None] = lambda: None,
+) -> SealedExchange:
+    """Seal, send, and wait for the head of the inner response.
+
+    Raises: StaleKey; GatewayError `upstream_unavailable`, `upstream_truncated`, `upstream_error`.
+    """
+    sealed = ClientRequest(key_config, rng=rng)
+    body = sealed.seal_message(bhttp.serialize_request(request))
+    on_sealed()
+    response = await client.post("/ohttp", body, media_type=CHUNKED_REQUEST_TYPE)
+    try:
+        if response.status_code != 200:
+            raise await _refusal(response)
+        exchange = SealedExchange(client, response, sealed.response_opener(), ResponseParser())
+        try:
+            await exchange.read_head()
+        except httpx.HTTPError:
+            raise unreachable() from None
+    except BaseException:
+        await asyncio.shield(client.release(response))
+        raise
+    return exchange
+
+
+def unreachable() -> GatewayError:
+    return GatewayError("upstream_unavailable", "The worker cannot be reached.")
+
+
+def truncated() -> GatewayError:
+    return GatewayError("upstream_truncated", "The worker's response ended before it was whole.")
+
+
+async def _refusal(response: httpx.Response) -> Exception:
+    try:
+        body = await _read_bounded(response.aiter_bytes(), MAX_PROBLEM_BYTES)
+    except httpx.HTTPError:
+        return unreachable()
+    code = _problem_code(response, body)
+    if code in _STALE_KEY_CODES:
+        return StaleKey()
+    if code in {"worker_not_ready", "server_stopping", "overloaded"}:
+        return GatewayError(code, "The worker cannot take this request now.")
+    return GatewayError(
+        "upstream_error", "The worker refused the sealed request.", detail_code=code
+    )
+
+
+def _problem_code(response: httpx.Response, body: bytes) -> str | None:
+    try:
+        code = httpx.Response(response.status_code, content=body).json()["code"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return code if isinstance(code, str) and is_known_code(code) else None
+
+
+async def _read_bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
+    body = b""
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > max_bytes:
+            raise GatewayError("upstream_error", f"The worker's answer exceeds {max_bytes} bytes.")
+    return body

@@ -1,0 +1,300 @@
+"""What does a worker answer on its socket?  Evidence, keys, and sealed requests; nothing in clear.
+
+A sealed request is opened as it arrives but acted on only when its final chunk verified. Outer
+errors are problem details with one fixed text per code; everything else travels inside.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    CHUNKED_RESPONSE_TYPE,
+    KEY_LIST_TYPE,
+    ChannelError,
+    ChunkLimits,
+    ResponseSealer,
+    Rng,
+    ServerKey,
+    ServerRequest,
+    bhttp,
+    serialize_key_configs,
+)
+from attestation.errors import AttestationError
+from attestation.model import parse_nonce
+from gateway.drain import drain_on_signals
+from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
+from gateway.faults import describe_fault
+from gateway.problems import GatewayError
+from gateway.streaming import StreamedBody, until_disconnected
+from gateway.worker.attester import Attester
+from gateway.worker.bridge import EngineBridge
+from gateway.worker.completions import ChatService, InnerRequest, InnerResponse, fault_response
+from gateway.worker.replay import ReplayGuard, RequestName, parse_date
+from runtime.observer import StepStats
+
+_log = logging.getLogger(__name__)
+
+MAX_REQUEST_ID_CHARS: Final = 64
+MAX_SALT_BYTES: Final = 64
+_OUTER_TEXTS: Final[Mapping[str, str]] = {
+    "key_config_error": "The key configuration is not known here.",
+    "unsupported_suite": "The key configuration is not known here.",
+    "decrypt_failed": "The encapsulated message could not be opened.",
+    "body_too_large": "The encapsulated message is too large.",
+    "too_many_chunks": "The encapsulated message has too many chunks.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyWorker:
+    """A loaded worker's parts."""
+
+    model_name: str
+    weights_sha256: str
+    attester: Attester
+    chat: ChatService
+    bridge: EngineBridge
+    latest_step: Callable[[], StepStats | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerState:
+    """What the worker is now: loading until `ready` is set. Changed on the event loop only."""
+
+    key: ServerKey = field(repr=False)
+    limits: ChunkLimits
+    replay: ReplayGuard
+    rng: Rng = field(repr=False)
+    utc_now: Callable[[], datetime]
+    new_request_id: Callable[[], str]
+    progress: float = 0.0
+    failure: str | None = None
+    ready: ReadyWorker | None = None
+
+    def require_ready(self) -> ReadyWorker:
+        """Raises: GatewayError `worker_not_ready`."""
+        if self.ready is None:
+            raise GatewayError("worker_not_ready", "The worker is loading its model.")
+        return self.ready
+
+
+class WorkerApp:
+    """The worker's ASGI app. `begin_drain` is what a stopping server calls first."""
+
+    def __init__(
+        self,
+        state: WorkerState,
+        *,
+        drain_s: float,
+        load: Callable[[WorkerState], AsyncGenerator[None, None]],
+    ) -> None:
+        """`load` runs until its first yield at start-up in the background, and is closed last."""
+        self.state = state
+        self._drain_s = drain_s
+        self._load = load
+        self._draining: asyncio.Task[None] | None = None
+        routes = [
+            Route("/attestation", self._attestation),
+            Route("/keys", self._keys),
+            Route("/ohttp", self._ohttp, methods=["POST"]),
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
+            Route("/stats", self._stats),
+        ]
+        app = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            exception_handlers={
+                GatewayError: gateway_error_response,
+                HTTPException: http_error_response,
+            },
+        )
+        app.router.redirect_slashes = False
+        self._app: ASGIApp = FaultBarrier(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def begin_drain(self) -> None:
+        """Refuse new requests, give running ones `drain_s`. On the event loop; idempotent."""
+        if self._draining is None and self.state.ready is not None:
+            self._draining = asyncio.ensure_future(self.state.ready.bridge.drain(self._drain_s))
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        loader = self._load(self.state)
+        loading = asyncio.ensure_future(self._run_loader(loader))
+        try:
+            with drain_on_signals(self.begin_drain):
+                yield
+        finally:
+            self.begin_drain()
+            if self._draining is not None:
+                await self._draining
+            loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loading
+            await loader.aclose()
+
+    async def _run_loader(self, loader: AsyncGenerator[None, None]) -> None:
+        try:
+            await anext(loader)
+        except GatewayError as err:
+            self.state.failure = err.code
+            _log.error("the worker cannot serve: %s", err.message, extra={"code": err.code})
+        except Exception as err:  # the loader's edge: /readyz must say that it failed
+            self.state.failure = "internal_error"
+            _log.error("the worker cannot serve: %s", describe_fault(err))
+
+    # -- routes ----------------------------------------------------------------------------
+
+    async def _attestation(self, request: Request) -> Response:
+        ready = self.state.require_ready()
+        try:
+            nonce = parse_nonce(request.query_params.get("nonce", ""))
+        except AttestationError as err:
+            raise GatewayError(err.code, "The nonce is exactly 64 lowercase hex digits.") from None
+        bundle = await asyncio.to_thread(ready.attester.bundle, nonce)
+        return Response(
+            bundle, media_type="application/json", headers={"cache-control": "no-store"}
+        )
+
+    async def _keys(self, _request: Request) -> Response:
+        keys = serialize_key_configs([self.state.key.config])
+        return Response(keys, media_type=KEY_LIST_TYPE, headers={"cache-control": "no-store"})
+
+    async def _ohttp(self, request: Request) -> Response:
+        ready = self.state.require_ready()
+        if request.headers.get("content-type") != CHUNKED_REQUEST_TYPE:
+            raise GatewayError("unsupported_media_type", f"Send {CHUNKED_REQUEST_TYPE}.")
+        opened = ServerRequest(
+            {self.state.key.config.key_id: self.state.key}, limits=self.state.limits
+        )
+        message = await self._open(request, opened)
+        inner = self._inner_request(message, opened)
+        response = await until_disconnected(request.receive, _respond(ready.chat, inner))
+        return StreamedBody(
+            _sealed(response, opened.response_sealer(rng=self.state.rng)),
+            on_close=response.body.aclose,
+            media_type=CHUNKED_RESPONSE_TYPE,
+        )
+
+    async def _healthz(self, _request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def _readyz(self, _request: Request) -> Response:
+        state = self.state
+        if state.failure is not None:
+            return JSONResponse({"status": "failed", "code": state.failure}, status_code=503)
+        if state.ready is None:
+            loading = {"status": "loading", "progress": round(state.progress, 3)}
+            return JSONResponse(loading, status_code=503)
+        ready = state.ready
+        return JSONResponse(
+            {
+                "status": "ready",
+                "model": ready.model_name,
+                "weights_sha256": ready.weights_sha256,
+            }
+        )
+
+    async def _stats(self, _request: Request) -> Response:
+        """Counts for operators and tests; nothing about any one request."""
+        ready = self.state.require_ready()
+        step = ready.latest_step()
+        return JSONResponse(
+            {"open": ready.bridge.num_open, "step": None if step is None else asdict(step)}
+        )
+
+    # -- opening ---------------------------------------------------------------------------
+
+    async def _open(self, request: Request, opened: ServerRequest) -> bhttp.Request:
+        """The whole verified message. Raises: GatewayError with a fixed text per code."""
+        inner = bytearray()
+        try:
+            async for data in request.stream():
+                for chunk in opened.feed(data):
+                    inner += chunk
+            for chunk in opened.finish():
+                inner += chunk
+            return bhttp.parse_request(bytes(inner))
+        except ClientDisconnect:
+            raise GatewayError("client_disconnected", "The client went away.") from None
+        except ChannelError as err:
+            _log.info("sealed request refused", extra={"code": err.code})
+            code = "key_config_error" if err.code == "unsupported_suite" else err.code
+            text = _OUTER_TEXTS.get(code, "The opened message is not a request.")
+            raise GatewayError(code if code in _OUTER_TEXTS else "malformed_inner", text) from None
+
+    def _inner_request(self, message: bhttp.Request, opened: ServerRequest) -> InnerRequest:
+        """Raises: GatewayError for a date outside the window or a replay."""
+        fields = dict(message.fields)
+        date = fields.get("date")
+        if opened.key_id is None or opened.enc is None:
+            raise GatewayError("decrypt_failed", _OUTER_TEXTS["decrypt_failed"])
+        self.state.replay.require_new(
+            RequestName((opened.key_id, opened.enc)),
+            date=None if date is None else parse_date(date),
+            now=self.state.utc_now(),
+        )
+        return InnerRequest(
+            method=message.method,
+            path=message.path,
+            body=message.content,
+            request_id=self._request_id(fields.get("starshade-request-id", "")),
+            cache_salt=_salt(fields.get("starshade-cache-salt", "")),
+            traceparent=fields.get("traceparent"),
+        )
+
+    def _request_id(self, proposed: str) -> str:
+        is_usable = proposed.isascii() and proposed.isalnum()
+        return (
+            proposed
+            if is_usable and len(proposed) <= MAX_REQUEST_ID_CHARS
+            else self.state.new_request_id()
+        )
+
+
+async def _respond(chat: ChatService, inner: InnerRequest) -> InnerResponse:
+    try:
+        return await chat.respond(inner)
+    except Exception as err:  # the edge of one request: it fails, inside the seal
+        response, description = fault_response(err)
+        _log.error("request failed: %s", description)
+        return response
+
+
+async def _sealed(response: InnerResponse, sealer: ResponseSealer) -> AsyncGenerator[bytes, None]:
+    """Each item of the body sealed as one chunk, at once; an exception leaves no final chunk."""
+    head = bhttp.ResponseHead(
+        status=response.status, fields=(("content-type", response.media_type),)
+    )
+    pending = sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))
+    async for data in response.body:
+        yield pending + sealer.seal_chunk(bhttp.serialize_content_chunk(data))
+        pending = b""
+    yield pending + sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()
+
+
+def _salt(value: str) -> bytes:
+    """Raises: GatewayError `invalid_value`: a salt that is not understood must not be ignored."""
+    try:
+        salt = bytes.fromhex(value)
+    except ValueError:
+        salt = b"\0" * (MAX_SALT_BYTES + 1)
+    if len(salt) > MAX_SALT_BYTES:
+        raise GatewayError("malformed_inner", "The cache salt is malformed.")
+    return salt
