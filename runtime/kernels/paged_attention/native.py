@@ -1,0 +1,48 @@
+"""Compiled CPU backend of ``paged_attention``: float32, online softmax, own threads."""
+
+import torch
+from torch import Tensor
+
+from runtime import _native
+from runtime.plan import StepPlan
+
+_LANES = 16  # runtime/native/attention_kernel.h
+_MAX_HEAD_DIM = 256
+
+
+def supports_head_dim(head_dim: int) -> bool:
+    """Whether heads of this size are compiled in."""
+    return head_dim % _LANES == 0 and head_dim <= _MAX_HEAD_DIM
+
+
+class NativePagedAttention:
+    """See ``runtime.kernels.paged_attention.PagedAttention``."""
+
+    def __init__(self, *, num_threads: int) -> None:
+        self._pool = _native.ThreadPool(num_threads)
+
+    def prepare(self, plan: StepPlan, *, num_blocks: int, block_size: int) -> _native.AttentionStep:
+        return _native.AttentionStep(
+            plan.query_starts,
+            plan.context_lens,
+            plan.block_tables,
+            num_blocks=num_blocks,
+            block_size=block_size,
+        )
+
+    def attend(
+        self,
+        step: _native.AttentionStep,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        scale: float,
+    ) -> Tensor:
+        out = torch.empty(q.shape, dtype=torch.float32)
+        _native.paged_attention(self._pool, step, q, k_cache, v_cache, out, scale)
+        return out
+
+
+def create(*, num_threads: int) -> NativePagedAttention:
+    """With a pool of ``num_threads``, the caller's thread included."""
+    return NativePagedAttention(num_threads=num_threads)
