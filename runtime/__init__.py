@@ -1,0 +1,48 @@
+"""How do I run a language model?  The engine's public surface; importing it loads no torch."""
+
+from runtime.config import EngineConfig, num_blocks_within
+from runtime.engine import Delta, Engine
+from runtime.errors import (
+    DuplicateRequest,
+    EngineFull,
+    InvalidConfig,
+    InvalidPrompt,
+    InvalidSampling,
+    InvariantBroken,
+    ModelFileError,
+    PromptTooLong,
+    RequestRejected,
+    RuntimeFault,
+)
+from runtime.interfaces import Runner, TextTokenizer, TokenSampler
+from runtime.observer import EngineObserver, NullObserver, StepStats
+from runtime.plan import StepPlan
+from runtime.sequence import FinishReason, GenerationRequest, SamplingParams, SequenceTiming
+
+__all__ = [
+    "Delta",
+    "DuplicateRequest",
+    "Engine",
+    "EngineConfig",
+    "EngineFull",
+    "EngineObserver",
+    "FinishReason",
+    "GenerationRequest",
+    "InvalidConfig",
+    "InvalidPrompt",
+    "InvalidSampling",
+    "InvariantBroken",
+    "ModelFileError",
+    "NullObserver",
+    "PromptTooLong",
+    "RequestRejected",
+    "Runner",
+    "RuntimeFault",
+    "SamplingParams",
+    "SequenceTiming",
+    "StepPlan",
+    "StepStats",
+    "TextTokenizer",
+    "TokenSampler",
+    "num_blocks_within",
+]

@@ -19,7 +19,7 @@ Messages carry counts and limits, never prompt or completion text.
 from typing import ClassVar
 
 
-class RuntimeFault(Exception):  # noqa: N818 - "RuntimeError" is Python's own
+class RuntimeFault(Exception):
     """Root of every error this library raises on purpose."""
 
     code: ClassVar[str] = "internal_error"

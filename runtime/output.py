@@ -36,10 +36,12 @@ class OutputText:
         if token_id in self._ending_token_ids:
             return self._rest(), "stop"
         text = self._stops.push(self._detokenizer.push(token_id))
-        if is_last and not self._stops.is_stopped:
-            text += self._rest()
-            return text, "stop" if self._stops.is_stopped else "length"
-        return text, "stop" if self._stops.is_stopped else None
+        if self._stops.is_stopped:
+            return text, "stop"
+        return (text + self._rest(), self._reason_at_length()) if is_last else (text, None)
 
     def _rest(self) -> str:
         return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
+
+    def _reason_at_length(self) -> FinishReason:
+        return "stop" if self._stops.is_stopped else "length"

@@ -70,8 +70,8 @@ class Scheduler:
             if budget > 0 and sequence.num_uncomputed_tokens > 1:
                 rows.append(_chunk(sequence, budget))
                 budget -= rows[-1].num_tokens
-        while budget > 0 and num_preempted == 0 and (sequence := self._admit_next()) is not None:
-            rows.append(_chunk(sequence, budget))
+        while budget > 0 and num_preempted == 0 and (admitted := self._admit_next()) is not None:
+            rows.append(_chunk(admitted, budget))
             budget -= rows[-1].num_tokens
         if not rows:
             if self._waiting or self._running:

@@ -1,0 +1,55 @@
+"""What does the Engine need from the parts it drives?"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from runtime.output import Detokenizer
+from runtime.plan import StepPlan
+from runtime.sequence import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    params: SamplingParams
+    rng_seed: int
+    step: int
+
+
+LogitsT = TypeVar("LogitsT")
+LogitsT_co = TypeVar("LogitsT_co", covariant=True)
+LogitsT_contra = TypeVar("LogitsT_contra", contravariant=True)
+
+
+class Runner(Protocol[LogitsT_co]):
+    """Computes plans over a KV cache of its own."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def max_context_tokens(self) -> int: ...
+
+    def run(self, plan: StepPlan) -> LogitsT_co:
+        """Logits (S, V) of the plan's ``logits_rows``; keys and values go to its slots."""
+
+
+class TokenSampler(Protocol[LogitsT_contra]):
+    """Chooses one token per row of logits."""
+
+    def sample(self, logits: LogitsT_contra, rows: Sequence[SampleRow]) -> list[int]: ...
+
+
+class TextTokenizer(Protocol):
+    """The part of a tokenizer that output needs."""
+
+    @property
+    def eos_token_ids(self) -> Set[int]: ...
+
+    def detokenizer(self) -> Detokenizer: ...

@@ -1,0 +1,173 @@
+"""Whatever is added, aborted and stepped in any order: are blocks, budgets and outputs right?"""
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from runtime import EngineConfig, EngineFull, GenerationRequest, PromptTooLong, SamplingParams
+from runtime.plan import StepPlan
+from runtime.sequence import Sequence, SequenceStatus
+from tests.runtime.harness import Harness, Outcome, assert_same_output
+from tests.support.fake_runner import VOCAB_SIZE
+
+SAMPLING = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 12),
+    temperature=st.sampled_from([0.0, 1.0]),
+    seed=st.none() | st.integers(-3, 3).filter(lambda seed: seed >= 0),
+    stop=st.lists(st.sampled_from(["ab", "abc", "ca", "x"]), max_size=2).map(tuple),
+    ignore_eos=st.booleans(),
+)
+# Prefixes of one text, some with an end of their own: most requests share blocks.
+PROMPTS = st.builds(
+    lambda num_tokens, tail: tuple(1 + idx % 7 for idx in range(num_tokens)) + tail,
+    st.integers(1, 16),
+    st.just(()) | st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=4).map(tuple),
+)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    @initialize(
+        block_size=st.integers(1, 5),
+        num_blocks=st.integers(3, 14),
+        max_sequences=st.integers(1, 5),
+        spare_tokens=st.integers(1, 9),
+        prefix_cache=st.booleans(),
+    )
+    def start(
+        self,
+        block_size: int,
+        num_blocks: int,
+        max_sequences: int,
+        spare_tokens: int,
+        prefix_cache: bool,
+    ) -> None:
+        self.config = EngineConfig(
+            block_size=block_size,
+            num_blocks=num_blocks,
+            max_sequences=max_sequences,
+            max_batch_tokens=max_sequences + spare_tokens,
+            max_waiting=6,
+            prefix_cache=prefix_cache,
+        )
+        self.harness = Harness(self.config)
+        self.requests: dict[str, GenerationRequest] = {}
+        self.wants: dict[str, Outcome] = {}
+        self.aborted: set[str] = set()
+        self.failed: set[str] = set()
+        self.harness.runner.before_run = self.check_writes
+
+    @rule(prompt=PROMPTS, sampling=SAMPLING, salt=st.sampled_from([b"", b"other"]))
+    def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+        request = GenerationRequest(
+            request_id=f"r{len(self.requests)}",
+            prompt_token_ids=prompt,
+            sampling=sampling,
+            cache_salt=salt,
+            arrival_ns=0,
+        )
+        try:
+            self.harness.add(request)
+        except PromptTooLong:
+            assert len(prompt) >= self.config.num_blocks * self.config.block_size
+        except EngineFull:
+            assert self.harness.engine._scheduler.num_waiting >= self.config.max_waiting
+        else:
+            self.requests[request.request_id] = request
+            self.wants[request.request_id] = self.harness.expected(request)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.requests)))
+        if self.harness.outcomes[request_id].finish_reason is None:
+            self.aborted.add(request_id)
+        num_running = self.harness.engine._scheduler.num_running
+        self.harness.engine.abort(request_id)
+        self.harness.engine.abort(request_id)
+        assert self.harness.engine._scheduler.num_running >= num_running - 1
+        assert request_id not in {s.request.request_id for s in self.sequences()}
+
+    @rule()
+    def step(self) -> None:
+        self.harness.step()
+
+    @rule()
+    def failing_step(self) -> None:
+        def fail(plan: StepPlan) -> None:
+            raise RuntimeError("out of order")
+
+        self.harness.runner.before_run = fail
+        deltas = self.harness.step()
+        self.harness.runner.before_run = self.check_writes
+        self.failed |= {delta.request_id for delta in deltas} - self.aborted
+
+    @rule()
+    def drain(self) -> None:
+        self.harness.drain(max_steps=2_000)
+        pool = self.harness.engine._scheduler.kv.pool
+        assert pool.num_used == 0
+        assert pool.num_free + pool.num_cached == pool.num_blocks
+
+    def teardown(self) -> None:
+        if hasattr(self, "harness"):
+            self.drain()
+            self.outputs_are_those_of_a_lone_request()
+
+    def sequences(self) -> list[Sequence]:
+        return [live.sequence for live in self.harness.engine._live.values()]
+
+    def check_writes(self, plan: StepPlan) -> None:
+        """Nobody writes where somebody else reads or a key leads to; nobody exceeds the budget."""
+        assert plan.num_tokens <= self.config.max_batch_tokens
+        assert plan.num_sequences <= self.config.max_sequences
+        pool = self.harness.engine._scheduler.kv.pool
+        for block_id in set((plan.slot_mapping // self.config.block_size).tolist()):
+            assert pool.ref_count(block_id) == 1
+            assert not pool.is_keyed(block_id)
+
+    @invariant()
+    def every_block_is_free_or_held(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        pool = self.harness.engine._scheduler.kv.pool
+        held = Counter(
+            int(block_id) for sequence in self.sequences() for block_id in sequence.block_table.ids
+        )
+        for block_id in range(pool.num_blocks):
+            assert pool.ref_count(block_id) == held[block_id]
+        assert set(pool._free).isdisjoint(held)
+        assert not any(pool.is_keyed(block_id) for block_id in pool._free)
+        assert len(set(pool._free)) == pool.num_free
+        assert pool.num_free + pool.num_cached + pool.num_used == pool.num_blocks
+        assert pool.num_used == len(held)
+        for sequence in self.sequences():
+            assert (len(sequence.block_table) > 0) == (sequence.status is SequenceStatus.RUNNING)
+
+    @invariant()
+    def outputs_are_those_of_a_lone_request(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        for request_id, want in self.wants.items():
+            got = self.harness.outcomes[request_id]
+            if request_id in self.aborted or request_id in self.failed:
+                reason = "abort" if request_id in self.aborted else "error"
+                assert got.finish_reason in (None, reason)
+                assert got.token_ids == want.token_ids[: len(got.token_ids)]
+                assert want.text.startswith(got.text)
+            elif got.finish_reason is not None:
+                assert_same_output(got, want)
+
+
+TestEngineMachine = EngineMachine.TestCase
+TestEngineMachine.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
+)
