@@ -177,6 +177,5 @@ class ChunkOpener:
     def _count_chunk(self, length: int) -> None:
         if length > self._limits.max_chunk_bytes + TAG_BYTES:
             raise BodyTooLarge(f"chunk: at most {self._limits.max_chunk_bytes} bytes")
-        # The final chunk is still to come, so a non-final one may not be the last allowed.
-        if self._num_chunks + (length > 0) >= self._limits.max_chunks:
+        if self._num_chunks >= self._limits.max_chunks:
             raise TooManyChunks(f"body: at most {self._limits.max_chunks} chunks")

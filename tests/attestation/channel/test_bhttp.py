@@ -254,6 +254,17 @@ def test_informational_statuses_come_first() -> None:
         serialize_response_head(ResponseHead(status=200), informational=(ResponseHead(status=200),))
 
 
+def test_a_field_ends_within_its_section() -> None:
+    with pytest.raises(MalformedInner):
+        parse_response(b"\x01\x40\xc8\x03\x01a\x01b")
+
+
+def test_a_bad_trailer_is_refused_as_it_arrives() -> None:
+    parser = ResponseParser()
+    with pytest.raises(MalformedInner):
+        parser.feed(b"\x03\x40\xc8\x00\x00\x01A\x01b")
+
+
 def test_framings_are_not_mixed() -> None:
     for message in (KNOWN, STREAMED, b"\x04", b"\x40\x05"):
         parse = parse_response if message[0] == 0 else parse_request

@@ -64,6 +64,8 @@ def test_a_bare_configuration_ends_with_its_last_suite() -> None:
             parse_key_config(bare[:length])
     with pytest.raises(KeyConfigError):
         parse_key_config(bare + b"\x00")
+    with pytest.raises(KeyConfigError):
+        parse_key_config(bare[:35] + b"\x00\x06" + bare[37:43])  # one suite and a half
     with pytest.raises(UnsupportedSuite):
         parse_key_config(b"\x01\x00\x10" + bare[3:])
 
@@ -78,7 +80,7 @@ def test_a_list_is_refused_when_cut_oversized_or_without_a_known_kem() -> None:
     for bad in (
         bytes(MAX_KEY_LIST_BYTES + 1),
         b"\x00\x03\x01\x00\x10",
-        b"\x00\x03\x01\x00\x10" * 256,
+        serialize_key_configs([SERVER_KEY.config]) * 256,
     ):
         with pytest.raises(KeyConfigError):
             parse_key_configs(bad)
