@@ -12,9 +12,9 @@ from attestation.tdx.quote import EnclaveReport, TdReport
 from attestation.tdx.verifier import TdxClaims
 
 _SGX_DEBUG = 0x02  # ATTRIBUTES byte 0  [Intel SDM vol. 3D sec. 34.7.1]
-_TUD_BITS = 0xFF  # TDATTRIBUTES 0..7: the TD is under debug  [Intel TDX module ABI, TDATTRIBUTES]
+_TD_DEBUG = 1  # TDATTRIBUTES; bits 1..7 are reserved  [Intel TDX module ABI, TDATTRIBUTES]
 _SEPT_VE_DISABLE = 1 << 28
-_KNOWN_TD_BITS = _TUD_BITS | _SEPT_VE_DISABLE | 1 << 29 | 1 << 30 | 1 << 31 | 1 << 63
+_KNOWN_TD_BITS = _TD_DEBUG | _SEPT_VE_DISABLE | 1 << 29 | 1 << 30 | 1 << 31 | 1 << 63
 _XFAM_FIXED_ONE = 0b11  # x87 and SSE state
 
 
@@ -60,7 +60,7 @@ class DebugOff:
         if isinstance(report, EnclaveReport):
             is_debug = bool(report.attributes[0] & _SGX_DEBUG)
         else:
-            is_debug = bool(_bits(report.td_attributes) & _TUD_BITS)
+            is_debug = bool(_bits(report.td_attributes) & _TD_DEBUG)
         if is_debug:
             raise PolicyViolation("debug_enabled", "debug is on: the host can read its memory")
 

@@ -46,17 +46,16 @@ class Certificate:
 
     inner: x509.Certificate
     sha256: str
+    subject: x509.Name
+    issuer: x509.Name
     common_name: str
+    not_before: datetime
+    not_after: datetime
     public_key: ec.EllipticCurvePublicKey
     is_ca: bool
     path_length: int | None
     signs_certificates: bool
     signs_crls: bool
-
-    @property
-    def not_after(self) -> datetime:
-        """The end of its validity, UTC."""
-        return self.inner.not_valid_after_utc
 
     def extension(self, oid: ObjectIdentifier) -> bytes | None:
         """The raw DER value of an extension that this module does not interpret."""
@@ -146,7 +145,7 @@ def verify_chain(
 def require_chain_current(chain: VerifiedChain, at: datetime) -> None:
     """Raises: UntrustedEndorsement("certificate_time")."""
     for certificate in chain.certificates:
-        first, last = certificate.inner.not_valid_before_utc, certificate.not_after
+        first, last = certificate.not_before, certificate.not_after
         if not first <= at <= last:
             raise UntrustedEndorsement(
                 "certificate_time",
@@ -161,15 +160,19 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
     crl_signature, crl_expired (no nextUpdate at all).
     """
     crl = _parse_crl(data, what)
-    if crl.issuer != issuer.inner.subject or not issuer.signs_crls:
+    try:
+        is_from_issuer = crl.issuer == issuer.subject and issuer.signs_crls
+        is_signed = crl.is_signature_valid(issuer.public_key)
+        last_update, next_update = crl.last_update_utc, crl.next_update_utc
+    except _PARSE_ERRORS as err:
+        raise MalformedEvidence("format", f"{what}: not a revocation list") from err
+    if not is_from_issuer:
         raise UntrustedEndorsement("crl_issuer", f"{what}: not issued by {issuer.common_name}")
-    if not crl.is_signature_valid(issuer.public_key):
+    if not is_signed:
         raise UntrustedEndorsement("crl_signature", f"{what}: signature does not hold")
-    if crl.next_update_utc is None:
+    if next_update is None:
         raise UntrustedEndorsement("crl_expired", f"{what}: has no next update")
-    return VerifiedCrl(
-        inner=crl, what=what, last_update=crl.last_update_utc, next_update=crl.next_update_utc
-    )
+    return VerifiedCrl(inner=crl, what=what, last_update=last_update, next_update=next_update)
 
 
 def require_unrevoked(crl: VerifiedCrl, certificate: Certificate) -> None:
@@ -193,7 +196,7 @@ def require_crl_current(crl: VerifiedCrl, at: datetime) -> None:
 
 
 def _require_link(subject: Certificate, issuer: Certificate, depth: int, what: str) -> None:
-    if subject.inner.issuer != issuer.inner.subject:
+    if subject.issuer != issuer.subject:
         raise UntrustedEndorsement("chain_order", f"{what}: certificate {depth} names another CA")
     if not issuer.is_ca or not issuer.signs_certificates:
         raise UntrustedEndorsement("chain", f"{what}: {issuer.common_name} may not issue")
@@ -211,12 +214,14 @@ def _parse_certificate(encoded: bytes, what: str) -> Certificate:
     try:
         der = base64.b64decode(b"".join(encoded.split()), validate=True)
         inner = x509.load_der_x509_certificate(der)
-        names = inner.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        subject, issuer = inner.subject, inner.issuer
+        not_before, not_after = inner.not_valid_before_utc, inner.not_valid_after_utc
+        names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         key = inner.public_key()
         constraints, usage = _constraints(inner), _key_usage(inner)
         common_name = str(names[0].value) if names else ""
         unknown = [e for e in inner.extensions if e.critical and e.oid not in _UNDERSTOOD]
-    except (binascii.Error, *_PARSE_ERRORS) as err:
+    except (binascii.Error, *_PARSE_ERRORS) as err:  # the library reads each field on first use
         raise MalformedEvidence("format", f"{what}: not an X.509 certificate") from err
     if not common_name.isprintable():  # it is quoted in messages
         raise MalformedEvidence("format", f"{what}: unprintable common name")
@@ -227,6 +232,10 @@ def _parse_certificate(encoded: bytes, what: str) -> Certificate:
     return Certificate(
         inner=inner,
         sha256=hashlib.sha256(der).hexdigest(),
+        subject=subject,
+        issuer=issuer,
+        not_before=not_before,
+        not_after=not_after,
         common_name=common_name,
         public_key=key,
         is_ca=constraints is not None and constraints.ca,

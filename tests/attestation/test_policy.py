@@ -1,0 +1,98 @@
+"""A policy is complete, closed and non-empty, or it is no policy."""
+
+from pathlib import Path
+
+import pytest
+
+from attestation.errors import PolicyError
+from attestation.policy import SHIPPED, load_policy, parse_policy
+
+_GOOD = """
+name = "test"
+anchors = ["vendor"]
+tee_types = ["tdx"]
+[tcb]
+statuses = ["UpToDate"]
+advisories = []
+min_evaluation_data_number = 17
+[td]
+debug = "refused"
+service_td = "refused"
+septve_disable = "required"
+[measurements]
+mode = "not_checked"
+"""
+
+
+def _problems(text: str) -> str:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text.encode())
+    assert caught.value.code == "policy_invalid"
+    return str(caught.value)
+
+
+def test_shipped_policies_differ_only_in_what_they_trust() -> None:
+    production, development = (load_policy(name) for name in SHIPPED)
+
+    assert production.rules == development.rules
+    assert (production.allows_simulated, development.allows_simulated) == (False, True)
+    assert production.anchor_kinds == {"vendor"}
+
+
+def test_the_digest_ignores_comments_and_sees_values() -> None:
+    digest = parse_policy(_GOOD.encode()).sha256
+
+    assert parse_policy(f"# a comment\n{_GOOD}".encode()).sha256 == digest
+    assert parse_policy(_GOOD.replace("17", "18").encode()).sha256 != digest
+
+
+def test_a_file_is_a_policy_too(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(_GOOD)
+
+    assert load_policy(path).name == "test"
+    assert load_policy(str(path)) == load_policy(path)
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="No such file"):
+        load_policy(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (_GOOD, "", "anchors: missing"),
+        ('name = "test"', 'name = "test"\nnonce = "skip"', "nonce: unknown key"),
+        ('name = "test"', 'name = ""', "name: want a short lower-case name"),
+        ('["vendor"]', "[]", "anchors: empty"),
+        ('["vendor"]', '["mine"]', "anchors: 'mine'"),
+        ('["vendor"]', '"vendor"', "anchors: want a list"),
+        ('["tdx"]', "[]", "tee_types: empty"),
+        ('["UpToDate"]', "[]", "tcb.statuses: empty"),
+        ('["UpToDate"]', '["Revoked"]', "tcb.statuses: 'Revoked'"),
+        ("advisories = []", 'advisories = ["*"]', "tcb.advisories: '*'"),
+        ("advisories = []", "", "tcb.advisories: missing"),
+        ("= 17", "= 0", "tcb.min_evaluation_data_number: want"),
+        ("= 17", "= true", "tcb.min_evaluation_data_number: want"),
+        ("= 17", "= 17.5", "a value of a kind that no key takes"),
+        ("= 17", "= 17\nskip = true", "tcb.skip: unknown key"),
+        ('debug = "refused"', 'debug = "allowed"', "td.debug: want one of refused"),
+        ('"not_checked"', '"off"', "measurements.mode: want one of"),
+        ('"not_checked"', '"required"', "no register has reference values"),
+        ('"not_checked"', '"required"\nmrtd = []', "measurements.mrtd: empty"),
+        ('"not_checked"', '"required"\nmrtd = ["00"]', "measurements.mrtd: '00'"),
+        ('"not_checked"', f'"not_checked"\nmrtd = ["{"00" * 48}"]', "mrtd: unknown key"),
+        ('"not_checked"', "not_checked", "not TOML"),
+    ],
+)
+def test_bad_policies_are_refused(old: str, new: str, problem: str) -> None:
+    assert old in _GOOD
+    assert problem in _problems(_GOOD.replace(old, new, 1))
+
+
+def test_all_problems_are_reported_together() -> None:
+    text = _problems(_GOOD.replace('["tdx"]', "[]").replace("= 17", "= 0"))
+
+    assert "tee_types" in text
+    assert "min_evaluation_data_number" in text
