@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from telemetry import semconv
 from telemetry.metrics import NS_PER_S, nearest_rank
+
+Counts = NDArray[np.int64]
 
 SCALE: Final = 5
 MIN_SCALE: Final = 0
@@ -187,20 +190,12 @@ class ExpHistogram:
 
         Raises: ValueError when the bytes are not such a form.
         """
-        inflater = zlib.decompressobj()
-        try:
-            data = inflater.decompress(blob, _MAX_BLOB_BYTES)
-        except zlib.error as err:
-            raise ValueError("not a compressed histogram") from err
-        body = data[_HEADER.size :]
-        if not inflater.eof or len(data) < _HEADER.size or len(body) % 8:
-            raise ValueError("not a compressed histogram")
-        scale, zero_count, offset, sum_ns, max_ns = _HEADER.unpack_from(data)
+        scale, zero_count, offset, sum_ns, max_ns, counts = unpack(blob)
         return cls(
             scale=scale,
             zero_count=zero_count,
             offset=offset,
-            counts=tuple(int(n) for n in np.frombuffer(body, dtype="<i8")),
+            counts=tuple(counts.tolist()),
             sum_ns=sum_ns,
             max_ns=max_ns,
         )
@@ -236,6 +231,23 @@ def merge_all(histograms: Iterable[ExpHistogram]) -> ExpHistogram:
         sum_ns=sum(part.sum_ns for part in parts),
         max_ns=max((part.max_ns for part in parts), default=0),
     )
+
+
+def unpack(blob: bytes) -> tuple[int, int, int, int, int, Counts]:
+    """(scale, zero_count, offset, sum_ns, max_ns, counts) of ``ExpHistogram.to_bytes``.
+
+    Raises: ValueError when the bytes are not such a form.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(blob, _MAX_BLOB_BYTES)
+    except zlib.error as err:
+        raise ValueError("not a compressed histogram") from err
+    if not inflater.eof or len(data) < _HEADER.size or (len(data) - _HEADER.size) % 8:
+        raise ValueError("not a compressed histogram")
+    scale, zero_count, offset, sum_ns, max_ns = _HEADER.unpack_from(data)
+    counts = np.frombuffer(data, dtype="<i8", offset=_HEADER.size)
+    return scale, zero_count, offset, sum_ns, max_ns, counts
 
 
 _WIRE_TO_KEY: Final = {

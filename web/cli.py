@@ -10,6 +10,8 @@ from telemetry.db.engine import sqlite_url
 from web.app import create_app
 from web.security import LOOPBACK_HOSTS, host_name
 
+STOP_S = 5
+
 
 @click.command()
 @click.option(
@@ -49,7 +51,13 @@ def observatory(host: str, port: int, database_url: str | None, state_dir: Path 
             err=True,
         )
     uvicorn.run(
-        create_app(url, hosts=(host,)), host=host, port=port, server_header=False, access_log=False
+        create_app(url, hosts=(host,)),
+        host=host,
+        port=port,
+        server_header=False,
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=STOP_S,
     )
 
 

@@ -94,9 +94,9 @@ def request_row(span: SpanRecord) -> Row | None:
 
 
 def attestation_row(span: SpanRecord) -> Row | None:
-    """Row of the table ``attestation``, when the span names the worker and the tier."""
+    """Row of the table ``attestation``, when the span names the worker and an outcome."""
     worker_id = _text(span, semconv.WORKER_ID)
-    tier = _text(span, semconv.ATTESTATION_TIER)
+    tier, code = _verdict(span)
     if span.service != semconv.SERVICE_GATEWAY or worker_id is None or tier is None:
         return None
     if span.name.split(" ")[0] != semconv.SPAN_ATTEST:
@@ -106,7 +106,7 @@ def attestation_row(span: SpanRecord) -> Row | None:
         "span_id": span.span_id,
         "worker_id": worker_id,
         "tier": tier,
-        "code": _text(span, semconv.ATTESTATION_CODE),
+        "code": code,
         "tee": _text(span, semconv.ATTESTATION_TEE),
         "simulated": _bool(span, semconv.ATTESTATION_SIMULATED),
         "trust_anchor": _text(span, semconv.ATTESTATION_TRUST_ANCHOR),
@@ -117,6 +117,14 @@ def attestation_row(span: SpanRecord) -> Row | None:
         "appraised_ns": span.ended_ns,
         "not_after_ns": _nanoseconds(span, semconv.ATTESTATION_NOT_AFTER_S),
     }
+
+
+def _verdict(span: SpanRecord) -> tuple[str | None, str | None]:
+    """Tier and code; without a verdict, a failure to get any evidence is tier ``none``."""
+    tier, error = _text(span, semconv.ATTESTATION_TIER), _text(span, semconv.ERROR_TYPE)
+    if tier is None and error is not None:
+        return "none", error
+    return tier, _text(span, semconv.ATTESTATION_CODE)
 
 
 def _gaps(span: SpanRecord) -> ExpHistogram | None:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from telemetry.db.models import RequestRow
 from telemetry.histogram import ExpHistogram, merge_all
+from telemetry.merging import HistogramSum
 from telemetry.queries import latency, throughput
 from telemetry.queries.quantiles import NO_VALUES, Quantiles, from_histogram, from_ns
 from telemetry.queries.window import Window
@@ -103,7 +104,7 @@ def _whole(
 
 
 def _gaps(connection: Connection, window: Window, model: str | None) -> dict[int, ExpHistogram]:
-    parts: dict[int, list[ExpHistogram]] = defaultdict(list)
+    sums: dict[int, HistogramSum] = defaultdict(HistogramSum)
     for idx, blob in connection.execute(latency.gap_sketches(window, model)):
-        parts[idx].append(ExpHistogram.from_bytes(blob))
-    return {idx: merge_all(histograms) for idx, histograms in parts.items()}
+        sums[idx].add(blob)
+    return {idx: part.total() for idx, part in sums.items()}

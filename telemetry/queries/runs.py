@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
 from telemetry.db.models import RunRequestRow, RunRow
-from telemetry.histogram import ExpHistogram, merge_all
+from telemetry.merging import HistogramSum
 from telemetry.metrics import NS_PER_S
 from telemetry.queries.quantiles import (
     NO_VALUES,
@@ -88,9 +88,9 @@ def summaries(connection: Connection, runs: Sequence[RunRow]) -> list[RunSummary
     ttft = _quantiles(connection, _TTFT_NS, run_ids)
     e2e = _quantiles(connection, _E2E_NS, run_ids)
     tpot = _quantiles(connection, _TPOT_NS, run_ids)
-    gaps: dict[str, list[ExpHistogram]] = defaultdict(list)
+    gaps: dict[str, HistogramSum] = defaultdict(HistogramSum)
     for run_id, blob in connection.execute(run_gap_sketches(run_ids)):
-        gaps[run_id].append(ExpHistogram.from_bytes(blob))
+        gaps[run_id].add(blob)
     found = []
     for run in runs:
         requests, failed, output_tokens, first_ns, last_ns = sums.get(run.id, (0, 0, 0, None, None))
@@ -101,7 +101,7 @@ def summaries(connection: Connection, runs: Sequence[RunRow]) -> list[RunSummary
                 failed=failed,
                 output_tokens=int(output_tokens),
                 ttft=ttft.get(run.id, NO_VALUES),
-                itl=from_histogram(merge_all(gaps[run.id])),
+                itl=from_histogram(gaps[run.id].total()),
                 e2e=e2e.get(run.id, NO_VALUES),
                 tpot=tpot.get(run.id, NO_VALUES),
                 achieved_rate=_rate(requests - failed, first_ns, last_ns),

@@ -1,6 +1,7 @@
 """Does the writer write once, say no when full, and never meet a locked database?"""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, delete, func, select, text
@@ -61,6 +62,17 @@ def test_an_attest_span_becomes_an_appraisal(engine: Engine) -> None:
         assert (row.worker_id, row.tier, row.code) == ("worker-0", "contraindicated", "format")
         assert (row.appraised_ns, row.not_after_ns) == (1_000 * SECOND, 1_600 * SECOND)
         assert session.scalars(select(RequestRow)).all() == []
+
+
+def test_no_evidence_at_all_is_an_appraisal_of_tier_none(engine: Engine) -> None:
+    span = attest_span(1, ERROR_TYPE="upstream_unavailable")
+    attributes = {k: v for k, v in span.attributes.items() if k != semconv.ATTESTATION_TIER}
+    silent = replace(span, span_id=b"12345678", attributes={semconv.WORKER_ID: "worker-9"})
+    with engine.begin() as connection:
+        write_spans(connection, [replace(span, attributes=attributes), silent])
+    with Session(engine) as session:
+        row = session.scalars(select(AttestationRow)).one()
+        assert (row.worker_id, row.tier, row.code) == ("worker-0", "none", "upstream_unavailable")
 
 
 def test_late_and_duplicate_spans_change_nothing(engine: Engine) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.histogram import MAX_BUCKETS, ExpHistogram, merge_all
+from telemetry.merging import HistogramSum
 
 NS = st.integers(0, 10**15)
 
@@ -26,6 +27,18 @@ def test_merge_of_parts_is_the_histogram_of_all(parts: list[list[int]], rng: ran
         folded = folded.merge(piece)
     assert folded == whole
     assert folded.to_bytes() == whole.to_bytes()
+    running = HistogramSum()
+    for piece in pieces:
+        running.add(piece.to_bytes())
+    assert running.total() == whole
+
+
+def test_running_merge_of_different_scales() -> None:
+    parts = [ExpHistogram.from_ns([7, 10**8]), ExpHistogram.from_ns([3, 10**9]).downscale(2)]
+    running = HistogramSum()
+    for part in parts:
+        running.add(part.to_bytes())
+    assert running.total() == merge_all(parts)
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.99, 0.999])
