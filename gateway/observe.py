@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from attestation.model import AttestationResult
 from gateway.problems import problem_of
-from runtime.sequence import SequenceTiming
+from runtime import SequenceTiming
 from telemetry import metrics, semconv
 from telemetry.histogram import ExpHistogram
 from telemetry.timeline import RequestTimeline

@@ -12,13 +12,15 @@ import os
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation.anchors import load_anchors
 from attestation.channel import ChunkLimits, KeyConfig, ServerKey
@@ -39,16 +41,13 @@ from gateway.relay import Relay
 from gateway.services import Services
 from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
 from gateway.worker.attester import AttestedFacts, Attester, open_tee
-from gateway.worker.bridge import EngineBridge
-from gateway.worker.completions import ChatService
+from gateway.worker.bridge import EngineBridge, SteppedEngine
+from gateway.worker.completions import ChatService, ChatTokenizer
 from gateway.worker.replay import ReplayGuard
 from gateway.workers import WorkerDirectory
-from runtime import Engine, EngineConfig, RuntimeFault, StepStats
+from runtime import Engine, EngineConfig, EngineObserver, RuntimeFault, StepStats
 from telemetry import semconv
 from telemetry.tracing import build_provider
-
-if TYPE_CHECKING:
-    from runtime.model_runner import LoadedModel
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +56,25 @@ _GATEWAY_ID: Final = "gateway"
 _MAX_ENCAPSULATED_BYTES: Final = 1 << 30
 
 
-def build_gateway_app(config: StarshadeConfig) -> GatewayApp:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEngine:
+    """An engine with what is served around it."""
+
+    engine: SteppedEngine
+    tokenizer: ChatTokenizer
+    max_context_tokens: int
+    weights_sha256: str
+
+
+EngineLoader = Callable[[StarshadeConfig, Callable[[float], None], EngineObserver], LoadedEngine]
+
+
+def build_gateway_app(
+    config: StarshadeConfig, *, exporter: SpanExporter | None = None
+) -> GatewayApp:
     """The gateway's ASGI app; opens and migrates its database.
+
+    `exporter` takes the place of the configured endpoint.
 
     Raises: attestation.errors.PolicyError, OSError, sqlalchemy errors.
     """
@@ -66,7 +82,7 @@ def build_gateway_app(config: StarshadeConfig) -> GatewayApp:
     clocks = _clocks()
     engine = open_engine(config.database_url)
     migrate(engine)
-    provider = _provider(config, semconv.SERVICE_GATEWAY, _GATEWAY_ID)
+    provider = _provider(config, semconv.SERVICE_GATEWAY, _GATEWAY_ID, exporter)
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=_GATEWAY_ID)
     drain = Drain(drain_s=_own_drain_s(config.gateway.drain_s))
     directory = WorkerDirectory(
@@ -111,8 +127,15 @@ def build_gateway_app(config: StarshadeConfig) -> GatewayApp:
     return GatewayApp(services, limits=limits, on_stopped=on_stopped)
 
 
-def build_worker_app(config: StarshadeConfig) -> WorkerApp:
+def build_worker_app(
+    config: StarshadeConfig,
+    *,
+    exporter: SpanExporter | None = None,
+    load_engine: EngineLoader | None = None,
+) -> WorkerApp:
     """The worker's ASGI app; its model loads in a thread after start-up.
+
+    `exporter` takes the place of the configured endpoint, `load_engine` of the model file.
 
     Raises: attestation.errors.PolicyError.
     """
@@ -130,29 +153,38 @@ def build_worker_app(config: StarshadeConfig) -> WorkerApp:
     return WorkerApp(
         state,
         drain_s=_own_drain_s(config.gateway.drain_s),
-        load=functools.partial(_load_worker, config, policy),
+        load=functools.partial(
+            _load_worker, config, policy, load_engine or load_model_engine, exporter
+        ),
     )
 
 
 async def _load_worker(
-    config: StarshadeConfig, policy: AppraisalPolicy, state: WorkerState
+    config: StarshadeConfig,
+    policy: AppraisalPolicy,
+    load_engine: EngineLoader,
+    exporter: SpanExporter | None,
+    state: WorkerState,
 ) -> AsyncGenerator[None, None]:
     """1. The TEE. 2. The model, in a thread. 3. The engine and its thread. 4. Ready.
 
     Closing the generator stops the engine's thread and flushes the spans.
     """
     tee = open_tee(config.worker.tee, allows_simulated=policy.allows_simulated, role="worker")  # 1
-    loop = asyncio.get_running_loop()
     stats = _LatestStep()
+
+    def on_progress(ratio: float) -> None:
+        state.progress = ratio
+
     try:
-        engine, model = await asyncio.to_thread(_load_engine, config, state, stats)  # 2
+        loaded = await asyncio.to_thread(load_engine, config, on_progress, stats)  # 2
     except (RuntimeFault, ModelError) as err:
         raise GatewayError(err.code, f"The model cannot be served: {err}") from err
     except OSError as err:
         raise GatewayError("model_file_unusable", f"Cannot read the model: {err.strerror}") from err
-    bridge = EngineBridge(engine, loop=loop)  # 3
+    bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())  # 3
     bridge.start()
-    provider = _provider(config, semconv.SERVICE_WORKER, config.worker.id)
+    provider = _provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
     clocks = _clocks()
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
     model_name = _model_name(config.worker.model)
@@ -160,13 +192,13 @@ async def _load_worker(
         replica=config.worker.id,
         mode="terminate",
         policy_sha256=policy.sha256,
-        weights_sha256=(model.weights_sha256,),
+        weights_sha256=(loaded.weights_sha256,),
         ohttp=(_ohttp_key(state.key.config),),
     )
     chat = ChatService(
-        tokenizer=model.tokenizer,
+        tokenizer=loaded.tokenizer,
         model_name=model_name,
-        max_context_tokens=engine.max_context_tokens,
+        max_context_tokens=loaded.max_context_tokens,
         bridge=bridge,
         clock_ns=clocks.monotonic_ns,
         unix_s=time.time,  # noqa: TID251 - the process edge
@@ -174,7 +206,7 @@ async def _load_worker(
     )
     state.ready = ReadyWorker(  # 4
         model_name=model_name,
-        weights_sha256=model.weights_sha256,
+        weights_sha256=loaded.weights_sha256,
         attester=Attester(tee=tee, facts=lambda: facts, utc_now=_utc_now),
         chat=chat,
         bridge=bridge,
@@ -198,17 +230,13 @@ class _LatestStep:
         self.latest = stats
 
 
-def _load_engine(
-    config: StarshadeConfig, state: WorkerState, observer: _LatestStep
-) -> "tuple[Engine, LoadedModel]":
+def load_model_engine(
+    config: StarshadeConfig, on_progress: Callable[[float], None], observer: EngineObserver
+) -> LoadedEngine:
     """Blocks for as long as the model takes. Raises: RuntimeFault, ModelError, OSError."""
-    from runtime.sampler import Sampler
-
     from runtime.devices.registry import open_device
     from runtime.model_runner import ModelRunner, count_blocks, load_model
-
-    def on_progress(ratio: float) -> None:
-        state.progress = ratio
+    from runtime.sampler import Sampler
 
     model = load_model(
         model_file(config.worker.model, config.paths),
@@ -236,7 +264,12 @@ def _load_engine(
         observer=observer,
         clock_ns=time.monotonic_ns,
     )
-    return engine, model
+    return LoadedEngine(
+        engine=engine,
+        tokenizer=model.tokenizer,
+        max_context_tokens=engine.max_context_tokens,
+        weights_sha256=model.weights_sha256,
+    )
 
 
 def _attestation(address: str, policy: AppraisalPolicy, clocks: Clocks) -> LiveAttestation:
@@ -305,9 +338,11 @@ def _salt_secret(config: StarshadeConfig) -> bytes:
     return secret
 
 
-def _provider(config: StarshadeConfig, service: str, instance_id: str) -> TracerProvider:
+def _provider(
+    config: StarshadeConfig, service: str, instance_id: str, exporter: SpanExporter | None
+) -> TracerProvider:
     endpoint = config.telemetry.endpoint if config.telemetry.enabled else None
-    return build_provider(service, endpoint=endpoint, instance_id=instance_id)
+    return build_provider(service, endpoint=endpoint, instance_id=instance_id, exporter=exporter)
 
 
 def _policy_source(policy: str) -> str | Path:

@@ -43,7 +43,7 @@ from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.completions import ChatService, InnerRequest, InnerResponse, fault_response
 from gateway.worker.replay import ReplayGuard, RequestName, parse_date
-from runtime.observer import StepStats
+from runtime import StepStats
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
+from gateway.faults import describe_fault
 from gateway.problems import GatewayError
-from runtime.engine import Delta
-from runtime.errors import RequestRejected
-from runtime.sequence import GenerationRequest
+from runtime import Delta, GenerationRequest, RequestRejected
 
 _log = logging.getLogger(__name__)
 
@@ -230,8 +229,8 @@ class EngineBridge:
     def _step(self, running: set[str]) -> _Outbox:
         try:
             deltas = self._engine.step()
-        except Exception:  # the thread's edge: one bad step must not end the worker
-            _log.exception("engine step failed; its requests fail", extra={"open": len(running)})
+        except Exception as err:  # the thread's edge: one bad step must not end the worker
+            _log.error("engine step failed, its requests fail: %s", describe_fault(err))
             return self._fail_all(running)
         running.difference_update(d.request_id for d in deltas if d.finish_reason is not None)
         return [(delta.request_id, delta) for delta in deltas]

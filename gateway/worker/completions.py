@@ -6,9 +6,9 @@ the model, and any client that seals to its key can reach it.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gateway import sse
 from gateway.faults import describe_fault
@@ -16,10 +16,7 @@ from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.schemas import ChatRequest, parse_chat_request
 from gateway.worker.bridge import EngineBridge, Generation
-from runtime.engine import Delta
-from runtime.errors import RequestRejected
-from runtime.sequence import GenerationRequest, SamplingParams, SequenceTiming
-from runtime.tokenizer import Tokenizer
+from runtime import Delta, GenerationRequest, RequestRejected, SamplingParams, SequenceTiming
 
 JSON: Final = "application/json"
 MAX_INLINE_CHARS: Final = 16_384  # a longer prompt is tokenized off the event loop
@@ -47,13 +44,21 @@ class InnerResponse:
     body: AsyncGenerator[bytes, None] = field(repr=False)
 
 
+class ChatTokenizer(Protocol):
+    """The part of a tokenizer that prompts need."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Raises: runtime.errors.InvalidPrompt."""
+        ...
+
+
 class ChatService:
     """Answers inner requests with one loaded model."""
 
     def __init__(
         self,
         *,
-        tokenizer: Tokenizer,
+        tokenizer: ChatTokenizer,
         model_name: str,
         max_context_tokens: int,
         bridge: EngineBridge,

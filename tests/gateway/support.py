@@ -1,0 +1,209 @@
+"""Which gateway and worker do the tests talk to?  Real apps and sockets around a small engine.
+
+The engine is the real one over a runner whose model is a hash; its tokenizer turns every character
+of a prompt into one token, so a prompt's length is known.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gateway.app import GatewayApp
+from gateway.config import StarshadeConfig, load_config
+from gateway.db import ApiKeyStore, migrate, open_engine
+from gateway.tls import ensure_certificates
+from gateway.wiring import LoadedEngine, build_gateway_app, build_worker_app
+from gateway.worker.app import WorkerApp
+from runtime import Engine, EngineConfig, EngineObserver
+from tests.support.fake_runner import (
+    VOCAB_SIZE,
+    FakeDetokenizer,
+    FakeRunner,
+    FakeSampler,
+)
+from tests.support.servers import ServerThread
+
+MODEL = "hash"
+CONTEXT_TOKENS = 256
+NUM_BLOCKS, BLOCK_SIZE = 64, 4
+Json = dict[str, Any]
+
+
+class HashTokenizer:
+    """One token per character of the conversation; token 0 ends an answer."""
+
+    eos_token_ids = frozenset({0})
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        text = "".join(f"{message['role'][0]}{message['content']}" for message in messages)
+        return [1 + ord(char) % (VOCAB_SIZE - 1) for char in text]
+
+    def detokenizer(self) -> FakeDetokenizer:
+        return FakeDetokenizer()
+
+
+@dataclass
+class HashEngine:
+    """Makes the engine; keeps the runner, so that a test can hold or break its steps."""
+
+    runner: FakeRunner = field(
+        default_factory=lambda: FakeRunner(
+            num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, max_context_tokens=CONTEXT_TOKENS
+        )
+    )
+    max_waiting: int = 256
+    step_s: float = 0.0
+
+    def load(
+        self,
+        _config: StarshadeConfig,
+        _on_progress: Callable[[float], None],
+        observer: EngineObserver,
+    ) -> LoadedEngine:
+        if self.step_s:
+            self.runner.before_run = lambda _plan: time.sleep(self.step_s)
+        engine = Engine(
+            runner=self.runner,
+            sampler=FakeSampler(),
+            tokenizer=HashTokenizer(),
+            config=EngineConfig(
+                num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, max_waiting=self.max_waiting
+            ),
+            observer=observer,
+            clock_ns=time.monotonic_ns,
+        )
+        return LoadedEngine(
+            engine=engine,
+            tokenizer=HashTokenizer(),
+            max_context_tokens=engine.max_context_tokens,
+            weights_sha256="ab" * 32,
+        )
+
+
+def make_config(state_dir: Path, **flags: object) -> StarshadeConfig:
+    """A development configuration inside `state_dir`; `gateway__port=1` sets `gateway.port`."""
+    given = {name.replace("__", "."): value for name, value in flags.items()}
+    defaults: dict[str, object] = {
+        "state_dir": str(state_dir),
+        "cache_dir": str(state_dir / "cache"),
+        "policy": "development",
+        "worker.model": f"/{MODEL}.gguf",
+        "worker.tee": "fake",
+        "telemetry.enabled": False,
+    }
+    return load_config(flags=defaults | given, environ={})
+
+
+@dataclass
+class Stack:
+    """A running gateway, its worker, and what they exported."""
+
+    config: StarshadeConfig
+    gateway: ServerThread
+    worker: ServerThread
+    client: httpx.Client
+    key: str
+    gateway_spans: InMemorySpanExporter
+    worker_spans: InMemorySpanExporter
+    engine: HashEngine
+
+    def chat(self, **members: Any) -> httpx.Response:
+        return self.client.post("/v1/chat/completions", json=chat_body(**members))
+
+    def worker_stats(self) -> Json:
+        transport = httpx.HTTPTransport(uds=str(self.config.worker.socket))
+        with httpx.Client(transport=transport, base_url="http://worker") as client:
+            stats: Json = client.get("/stats").json()
+            return stats
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        """Finished gateway spans of this name, once their batch has been exported."""
+        gateway_app: GatewayApp = self.gateway.app
+        gateway_app.services.tracing.provider.force_flush()
+        return [s for s in self.gateway_spans.get_finished_spans() if s.name.startswith(name)]
+
+
+def chat_body(**members: Any) -> Json:
+    messages = [{"role": "user", "content": "hello"}]
+    return {"model": MODEL, "messages": messages, "max_tokens": 8, "temperature": 0, **members}
+
+
+def events_of(response: httpx.Response) -> list[Json]:
+    """The JSON of each event but the last, which must be `[DONE]`."""
+    *events, done, rest = response.text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def error_of(response: httpx.Response) -> Json:
+    error: Json = response.json()["error"]
+    return error
+
+
+def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def make_worker_app(
+    config: StarshadeConfig, engine: HashEngine, spans: InMemorySpanExporter
+) -> WorkerApp:
+    return build_worker_app(config, exporter=spans, load_engine=engine.load)
+
+
+@contextlib.contextmanager
+def running_stack(
+    tmp_path: Path, *, engine: HashEngine | None = None, wait: bool = True, **flags: object
+) -> Iterator[Stack]:
+    """Worker and gateway on Unix sockets, the gateway verified unless `wait` is False."""
+    import datetime as dt
+
+    config = make_config(tmp_path, **flags)
+    config.worker.socket.parent.mkdir(parents=True, exist_ok=True)
+    config.paths.tls_dir.mkdir(exist_ok=True)
+    ensure_certificates(config.paths, ("localhost",), at=dt.datetime.now(dt.UTC))  # noqa: TID251
+    engine = engine or HashEngine()
+    gateway_spans, worker_spans = InMemorySpanExporter(), InMemorySpanExporter()
+    worker = ServerThread(make_worker_app(config, engine, worker_spans), uds=config.worker.socket)
+    gateway_socket = config.paths.run_dir / "gateway.sock"
+    gateway = ServerThread(build_gateway_app(config, exporter=gateway_spans), uds=gateway_socket)
+    key = make_key(config, tenant="acme")
+    transport = httpx.HTTPTransport(uds=str(gateway_socket))
+    headers = {"authorization": f"Bearer {key}"}
+    with (
+        worker,
+        gateway,
+        httpx.Client(
+            transport=transport, base_url="http://gateway", headers=headers, timeout=30
+        ) as client,
+    ):
+        if wait:
+            wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield Stack(
+            config=config,
+            gateway=gateway,
+            worker=worker,
+            client=client,
+            key=key,
+            gateway_spans=gateway_spans,
+            worker_spans=worker_spans,
+            engine=engine,
+        )
+
+
+def make_key(config: StarshadeConfig, *, tenant: str) -> str:
+    database = open_engine(config.database_url)
+    migrate(database)
+    key = ApiKeyStore(database).create(label="test", tenant=tenant, now_ns=1)
+    database.dispose()
+    return key

@@ -1,0 +1,210 @@
+"""Do coroutines get their deltas, and does the engine never wait for any of them?"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.problems import GatewayError
+from gateway.worker.bridge import EngineBridge
+from runtime import Delta, Engine, EngineConfig, GenerationRequest, NullObserver, SamplingParams
+from tests.support.fake_runner import FakeRunner, FakeSampler, FakeTokenizer
+
+NUM_BLOCKS = 32
+
+
+class CountingEngine(Engine):
+    """The real engine, which notes what was asked of it and can be held between steps."""
+
+    def __init__(self, *, max_waiting: int = 256) -> None:
+        self.runner = FakeRunner(num_blocks=NUM_BLOCKS, block_size=4)
+        super().__init__(
+            runner=self.runner,
+            sampler=FakeSampler(),
+            tokenizer=FakeTokenizer(),
+            config=EngineConfig(num_blocks=NUM_BLOCKS, block_size=4, max_waiting=max_waiting),
+            observer=NullObserver(),
+            clock_ns=time.monotonic_ns,
+        )
+        self.aborted: list[str] = []
+        self.num_steps = 0
+        self.may_step = threading.Event()
+        self.may_step.set()
+        self.is_broken = False
+
+    def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+        super().abort(request_id)
+
+    def step(self) -> list[Delta]:
+        assert self.may_step.wait(10)
+        self.num_steps += 1
+        if self.is_broken:
+            raise RuntimeError("step")
+        return super().step()
+
+    @property
+    def num_free_blocks(self) -> int:
+        pool = self._scheduler.kv.pool
+        return pool.num_free + pool.num_cached
+
+
+@pytest.fixture
+def engine() -> CountingEngine:
+    return CountingEngine()
+
+
+@pytest.fixture
+async def bridge(engine: CountingEngine) -> AsyncIterator[EngineBridge]:
+    bridge = EngineBridge(engine, loop=asyncio.get_running_loop(), max_pending_deltas=32)
+    engine.runner.before_run = lambda _plan: time.sleep(0.001)  # slower than any reader
+    bridge.start()
+    yield bridge
+    engine.may_step.set()
+    await bridge.stop()
+
+
+def request(name: str, *, max_tokens: int = 5, prompt: int = 4) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=name,
+        prompt_token_ids=tuple(range(1, prompt + 1)),
+        sampling=SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True),
+        arrival_ns=0,
+    )
+
+
+async def collect(bridge: EngineBridge, wanted: GenerationRequest) -> list[Delta]:
+    async with bridge.generate(wanted) as generation:
+        return [delta async for delta in generation.deltas()]
+
+
+async def until(engine: CountingEngine, num_free_blocks: int) -> None:
+    async with asyncio.timeout(5):
+        while engine.num_free_blocks != num_free_blocks:
+            await asyncio.sleep(0.001)
+
+
+async def test_deltas_arrive_in_order_and_end(bridge: EngineBridge) -> None:
+    deltas = await collect(bridge, request("a"))
+    assert [delta.finish_reason for delta in deltas] == [None] * 4 + ["length"]
+    assert deltas[-1].timing is not None
+    assert bridge.num_open == 0
+
+
+async def test_many_requests_do_not_mix(bridge: EngineBridge) -> None:
+    alone = await collect(bridge, request("alone", prompt=3))
+    many = await asyncio.gather(*(collect(bridge, request(f"r{n}", prompt=3)) for n in range(20)))
+    tokens = [delta.token_ids for delta in alone]
+    assert all([delta.token_ids for delta in deltas] == tokens for deltas in many)
+
+
+async def test_one_wake_up_per_step(
+    engine: CountingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = EngineBridge(engine, loop=asyncio.get_running_loop())
+    num_wake_ups = 0
+    hand_over = bridge._hand_over
+
+    def counted(*arguments: object) -> None:
+        nonlocal num_wake_ups
+        num_wake_ups += 1
+        hand_over(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bridge, "_hand_over", counted)
+    bridge.start()
+    await asyncio.gather(*(collect(bridge, request(f"r{n}", max_tokens=9)) for n in range(8)))
+    assert num_wake_ups <= engine.num_steps
+    await bridge.stop()
+
+
+async def test_leaving_early_frees_the_blocks_within_a_step(
+    bridge: EngineBridge, engine: CountingEngine
+) -> None:
+    async with bridge.generate(request("a", max_tokens=100)) as generation:
+        async for _ in generation.deltas():
+            break
+        assert engine.num_free_blocks < NUM_BLOCKS
+        engine.may_step.clear()
+    steps_before = engine.num_steps
+    engine.may_step.set()
+    await until(engine, NUM_BLOCKS)
+    assert engine.aborted == ["a"]
+    assert engine.num_steps - steps_before <= 2  # the one that was held, and the next
+
+
+async def test_cancelling_a_reader_aborts(bridge: EngineBridge, engine: CountingEngine) -> None:
+    task = asyncio.ensure_future(collect(bridge, request("a", max_tokens=100)))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(engine, NUM_BLOCKS)
+
+
+async def test_a_slow_reader_loses_its_stream_and_holds_up_nobody(
+    bridge: EngineBridge, engine: CountingEngine
+) -> None:
+    async with bridge.generate(request("slow", max_tokens=100)) as slow:
+        stalled = slow.deltas()
+        await anext(stalled)
+        deltas = await collect(bridge, request("quick", max_tokens=60))
+        assert len(deltas) == 60
+        with pytest.raises(GatewayError) as caught:
+            async for _ in stalled:
+                pass
+    assert caught.value.code == "slow_reader"
+    assert engine.aborted == ["slow"]
+
+
+async def test_a_full_engine_refuses() -> None:
+    engine = CountingEngine(max_waiting=1)
+    bridge = EngineBridge(engine, loop=asyncio.get_running_loop())
+    engine.may_step.clear()
+    bridge.start()
+    # the first waits inside the held step, the second fills the queue
+    tasks = [asyncio.ensure_future(collect(bridge, request(f"r{n}"))) for n in range(6)]
+    await asyncio.sleep(0.02)
+    engine.may_step.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    codes = {result.code for result in results if isinstance(result, GatewayError)}
+    assert codes == {"overloaded"}
+    assert any(isinstance(result, list) for result in results)
+    await bridge.stop()
+
+
+async def test_a_refused_request_raises_on_entry(bridge: EngineBridge) -> None:
+    with pytest.raises(GatewayError) as caught:
+        await collect(bridge, request("long", prompt=NUM_BLOCKS * 4))
+    assert caught.value.code == "context_length_exceeded"
+    assert bridge.num_open == 0
+
+
+async def test_a_broken_step_fails_its_requests_only(
+    bridge: EngineBridge, engine: CountingEngine
+) -> None:
+    engine.is_broken = True
+    with pytest.raises(GatewayError) as caught:
+        await collect(bridge, request("a"))
+    assert caught.value.code == "generation_failed"
+    engine.is_broken = False
+    assert len(await collect(bridge, request("b"))) == 5
+    assert engine.num_free_blocks == NUM_BLOCKS
+
+
+async def test_draining_lets_short_streams_finish_and_tells_long_ones(
+    bridge: EngineBridge, engine: CountingEngine
+) -> None:
+    engine.runner.before_run = lambda _plan: time.sleep(0.005)
+    short = asyncio.ensure_future(collect(bridge, request("short", max_tokens=10)))
+    long = asyncio.ensure_future(collect(bridge, request("long", max_tokens=100)))
+    await asyncio.sleep(0.02)
+    await bridge.drain(0.2)
+    assert len(await short) == 10
+    with pytest.raises(GatewayError) as caught:
+        await long
+    assert caught.value.code == "server_stopping"
+    with pytest.raises(GatewayError) as refused:
+        await collect(bridge, request("late"))
+    assert refused.value.code == "server_stopping"

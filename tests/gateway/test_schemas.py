@@ -1,0 +1,146 @@
+"""Which chat requests are refused, with which code and at which parameter?"""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.problems import GatewayError
+from gateway.schemas import ChatRequest, inner_body, parse_chat_request
+
+CANARY = "canary-6f1d"
+USER = {"role": "user", "content": CANARY}
+
+
+def parse(**members: Any) -> ChatRequest:
+    return parse_chat_request(json.dumps({"model": "m", "messages": [USER], **members}).encode())
+
+
+def refusal(body: bytes) -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        parse_chat_request(body)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nul", b'{"model": NaN}', b"\xff", b"[" * 100_000, b'{"a":1}x'],
+    ids=["empty", "open", "word", "nan", "not-utf8", "deep", "tail"],
+)
+def test_not_json(body: bytes) -> None:
+    assert refusal(body).code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "param"),
+    [
+        ({"model": 3}, "invalid_type", "model"),
+        ({"model": ""}, "invalid_value", "model"),
+        ({"messages": "hi"}, "invalid_type", "messages"),
+        ({"messages": []}, "invalid_value", "messages"),
+        ({"messages": [3]}, "invalid_type", "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "missing_required_parameter", "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 3}]}, "invalid_type", "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "invalid_type", "messages[0].content"),
+        ({"messages": [{"role": "user", "content": []}]}, "invalid_value", "messages[0].content"),
+        ({"messages": [{"role": "wizard", "content": ""}]}, "invalid_value", "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": "x", "name": "n"}]},
+            "unsupported_parameter",
+            "messages[0].name",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "unsupported_parameter",
+            "messages[0].content[0].type",
+        ),
+        ({"max_tokens": 0}, "invalid_value", "max_tokens"),
+        ({"max_tokens": "5"}, "invalid_type", "max_tokens"),
+        ({"max_tokens": True}, "invalid_type", "max_tokens"),
+        ({"max_completion_tokens": -1}, "invalid_value", "max_completion_tokens"),
+        ({"temperature": 2.5}, "invalid_value", "temperature"),
+        ({"temperature": "hot"}, "invalid_type", "temperature"),
+        ({"top_p": 0}, "invalid_value", "top_p"),
+        ({"top_k": -1}, "invalid_value", "top_k"),
+        ({"seed": 1.5}, "invalid_type", "seed"),
+        ({"seed": 1 << 63}, "invalid_value", "seed"),
+        ({"stop": ["a"] * 5}, "invalid_value", "stop"),
+        ({"stop": [""]}, "invalid_value", "stop[0]"),
+        ({"stop": 3}, "invalid_type", "stop"),
+        ({"stream": "yes"}, "invalid_type", "stream"),
+        ({"stream_options": {"x": 1}}, "unsupported_parameter", "stream_options.x"),
+        ({"n": 2}, "unsupported_parameter", "n"),
+        ({"n": True}, "unsupported_parameter", "n"),
+        ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+        ({"logprobs": True}, "unsupported_parameter", "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+        ({"cache_salt": "mine"}, "unsupported_parameter", "cache_salt"),
+        ({"frequency_penalty": 0.5}, "unsupported_parameter", "frequency_penalty"),
+    ],
+    ids=str,
+)
+def test_refusals(members: dict[str, Any], code: str, param: str) -> None:
+    error = refusal(json.dumps({"model": "m", "messages": [USER], **members}).encode())
+    assert (error.code, error.param) == (code, param)
+    assert CANARY not in str(error)
+    assert CANARY not in repr(error.__context__)
+
+
+@pytest.mark.parametrize("missing", ["model", "messages"])
+def test_missing(missing: str) -> None:
+    members = {"model": "m", "messages": [USER]}
+    del members[missing]
+    error = refusal(json.dumps(members).encode())
+    assert (error.code, error.param) == ("missing_required_parameter", missing)
+
+
+def test_values_that_ask_for_nothing_are_accepted() -> None:
+    request = parse(
+        n=1,
+        logprobs=False,
+        tools=[],
+        response_format={"type": "text"},
+        frequency_penalty=0.0,
+        user="someone",
+        temperature=None,
+    )
+    assert set(json.loads(inner_body(request))) == {"model", "messages"}
+
+
+def test_content_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    request = parse(messages=[{"role": "developer", "content": parts}])
+    assert request.messages[0].text() == "ab"
+    assert request.messages[0].template_role() == "system"
+
+
+def test_the_newer_limit_wins() -> None:
+    assert parse(max_tokens=3).output_token_limit == 3
+    assert parse(max_tokens=3, max_completion_tokens=5).output_token_limit == 5
+    assert parse().output_token_limit is None
+
+
+def test_a_streamed_inner_request_always_reports_usage() -> None:
+    for options in ({}, {"stream_options": {"include_usage": False}}):
+        inner = parse_chat_request(inner_body(parse(stream=True, **options)))
+        assert inner.wants_usage_chunk
+    assert parse_chat_request(inner_body(parse(stream_options={"include_usage": True}))) == parse()
+
+
+def test_repr_shows_no_message() -> None:
+    assert CANARY not in repr(parse(stop=CANARY))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
+    with pytest.raises(GatewayError) as caught:  # never a valid request: that needs 40 right bytes
+        parse_chat_request(body)
+    assert caught.value.status == 400
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
+def test_text_survives_the_way_to_the_worker(text: str) -> None:
+    request = parse(messages=[{"role": "user", "content": text}])
+    assert parse_chat_request(inner_body(request)).messages[0].text() == text

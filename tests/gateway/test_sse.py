@@ -1,0 +1,33 @@
+"""Are events cut where they end, however the bytes are split?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import sse
+
+
+@given(st.lists(st.text(max_size=20), max_size=8), st.integers(1, 7))
+def test_any_split_gives_the_same_events(texts: list[str], step: int) -> None:
+    wire = b"".join(sse.encode_json({"t": text}) for text in texts) + sse.DONE
+    splitter = sse.EventSplitter()
+    events = [e for i in range(0, len(wire), step) for e in splitter.feed(wire[i : i + step])]
+    assert b"".join(events) == wire
+    assert sse.event_data(events[-1]) == sse.DONE_DATA
+    assert not splitter.has_partial_event
+
+
+def test_a_partial_event_is_noticed() -> None:
+    splitter = sse.EventSplitter()
+    assert splitter.feed(b"data: {") == []
+    assert splitter.has_partial_event
+
+
+def test_an_event_is_bounded() -> None:
+    splitter = sse.EventSplitter(max_event_bytes=10)
+    with pytest.raises(sse.EventTooLargeError):
+        splitter.feed(b"data: 0123456789")
+
+
+def test_comments_carry_no_data() -> None:
+    assert sse.event_data(b": hello\n\n") == b""

@@ -1,0 +1,108 @@
+"""How does a test run a real server?  uvicorn in a thread, on a Unix socket or on a TLS port."""
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+START_TIMEOUT_S = 30.0
+
+
+class ServerThread:
+    """Serves `app` between `start` and `stop`; also a context manager."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        uds: Path | None = None,
+        context: ssl.SSLContext | None = None,
+        drain_s: int = 5,
+    ) -> None:
+        self.app = app
+        self.port = 0
+        self._listener = _listen(uds)
+        if uds is None:
+            self.port = self._listener.getsockname()[1]
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=drain_s,
+            ssl_context_factory=None if context is None else lambda _config, _default: context,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> Self:
+        self._thread.start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                raise RuntimeError("the server did not start")
+            time.sleep(0.005)
+        return self
+
+    def drain(self) -> None:
+        """What a signal does in a process of its own: the app begins to drain."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.app.begin_drain)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_TIMEOUT_S)
+        self._listener.close()
+        if self._thread.is_alive():
+            raise RuntimeError("the server did not stop")
+
+    def kill(self) -> None:
+        """Cuts every connection, as a process that dies does."""
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._listener.close()
+        loop = self.loop
+        if loop is not None:
+            for connection in tuple(self._server.server_state.connections):
+                loop.call_soon_threadsafe(connection.transport.abort)
+        self._thread.join(START_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._thread.is_alive():
+            self.stop()
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            self.loop = asyncio.get_running_loop()
+            await self._server.serve(sockets=[self._listener])
+
+        asyncio.run(serve())
+
+
+def _listen(uds: Path | None) -> socket.socket:
+    if uds is None:
+        listener = socket.create_server(("127.0.0.1", 0))
+    else:
+        uds.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(uds))
+        listener.listen(128)
+    listener.setblocking(False)
+    return listener
