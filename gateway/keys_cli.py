@@ -1,6 +1,7 @@
 """`starshade keys`: who may call the gateway?"""
 
 import datetime as dt
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli_support import ExitCode, Failure, config_options, read_config
-from gateway.files import make_dir
+from gateway.files import PRIVATE_UMASK, make_dir
 
 if TYPE_CHECKING:
     from gateway.db.keys import ApiKeyStore
@@ -90,6 +91,7 @@ def _store(
     from gateway.db.engine import migrate, open_engine
     from gateway.db.keys import ApiKeyStore
 
+    os.umask(PRIVATE_UMASK)
     make_dir(config.state_dir)
     engine = open_engine(config.database_url)
     try:

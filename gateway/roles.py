@@ -1,12 +1,19 @@
 """How does a serving process begin, and in which words does it fail to?"""
 
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from attestation.errors import PolicyError
 from gateway.cli_support import ExitCode, Failure
 from gateway.config import StarshadeConfig
 from gateway.dev_key import ensure_dev_key
-from gateway.files import make_dir
+from gateway.files import PRIVATE_UMASK, make_dir
 from gateway.logs import configure_logging
 from gateway.models import ModelError, model_file
 from gateway.servers import serve_gateway, serve_worker
@@ -15,7 +22,7 @@ from gateway.sockets import SocketTaken
 
 def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
     """`starshade serve`. Raises: Failure."""
-    configure_logging()
+    _begin()
 
     def serve() -> None:
         make_dir(config.state_dir)
@@ -28,7 +35,7 @@ def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
 
 def run_worker(config: StarshadeConfig) -> None:
     """`starshade worker`. Raises: Failure."""
-    configure_logging()
+    _begin()
     try:
         model_file(config.worker.model, config.paths)
     except ModelError as err:
@@ -39,9 +46,36 @@ def run_worker(config: StarshadeConfig) -> None:
     )
 
 
+def _begin() -> None:
+    """Private files, log lines on standard error, and status 0 for a stop that was asked for."""
+    os.umask(PRIVATE_UMASK)
+    configure_logging()
+    # The server stops gracefully by handlers of its own, then raises the signal again for these.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(ExitCode.SUCCESS)
+
+
 def _explained(serve: Callable[[], None], *, next_step: str) -> None:
     try:
         serve()
+    except PolicyError as err:
+        raise Failure(
+            str(err),
+            exit_code=ExitCode.USAGE,
+            code="policy_invalid",
+            next_step="use production, development or the path of a sound policy file",
+        ) from err
+    except SQLAlchemyError as err:
+        raise Failure(
+            f"the database cannot be used: {type(err).__name__}",  # its text may hold the URL
+            exit_code=ExitCode.CHECK_FAILED,
+            code="database_unavailable",
+            next_step="check database_url and that the file or server behind it is sound",
+        ) from err
     except SocketTaken as err:
         raise Failure(
             str(err), exit_code=ExitCode.CHECK_FAILED, code=err.code, next_step=next_step

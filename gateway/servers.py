@@ -3,7 +3,6 @@
 import asyncio
 import datetime as dt
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -21,14 +20,12 @@ _log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 30
 _RENEW_CHECK_S = 3600
-_PRIVATE_UMASK = 0o077
 
 
 def serve_worker(config: StarshadeConfig) -> None:
     """Runs one worker on its Unix socket until SIGTERM. Raises: SocketTaken, OSError."""
     from gateway.wiring import build_worker_app
 
-    os.umask(_PRIVATE_UMASK)
     path = config.worker.socket
     if path.parent == config.paths.run_dir:
         make_private_dir(path.parent)
@@ -45,7 +42,6 @@ def serve_gateway(config: StarshadeConfig) -> None:
     """Runs the gateway with TLS 1.3 until SIGTERM. Raises: SocketTaken, OSError."""
     from gateway.wiring import build_gateway_app
 
-    os.umask(_PRIVATE_UMASK)
     _renew(config)
     listener = listen_tcp(config.gateway.host, config.gateway.port)
     context = server_context(config.paths)

@@ -26,11 +26,12 @@ def environment_snippet(config: StarshadeConfig) -> str:
 
 def curl_snippet(config: StarshadeConfig, model: str) -> str:
     body = (
-        f'{{"model": "{model}", "stream": true,\n'
+        f'{{"model": "{model}", "stream": true, "temperature": 0,\n'
         f'       "messages": [{{"role": "user", "content": "{_PROMPT}"}}]}}'
     )
     return (
-        f"curl -N {base_url(config)}/chat/completions \\\n"
+        # --cacert: a CURL_CA_BUNDLE in the environment would win over SSL_CERT_FILE
+        f'curl -N --cacert "$SSL_CERT_FILE" {base_url(config)}/chat/completions \\\n'
         '  -H "Authorization: Bearer $STARSHADE_API_KEY" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
         f"  -d '{body}'"
@@ -47,6 +48,7 @@ client = OpenAI(base_url="{base_url(config)}", api_key=os.environ["STARSHADE_API
 stream = client.chat.completions.create(
     model="{model}",
     messages=[{{"role": "user", "content": "{_PROMPT}"}}],
+    temperature=0,
     stream=True,
 )
 for chunk in stream:

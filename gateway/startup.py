@@ -11,6 +11,7 @@ from gateway.probes import Answer
 POLL_S: Final = 0.05
 _REJECTED: Final = "upstream_verification_failed"
 _FAILED: Final = "failed"
+_NO_TEE: Final = "tee_unavailable"
 
 
 class Ticking(Protocol):
@@ -80,25 +81,32 @@ def _stage(worker: Answer, config: StarshadeConfig) -> tuple[str, float | None]:
 
 
 def _require_not_failed(worker: Answer, config: StarshadeConfig) -> None:
-    if worker.body.get("status") == _FAILED:
-        raise Failure(
-            f"the worker cannot load {config.worker.model}",
-            exit_code=ExitCode.CHECK_FAILED,
-            code=str(worker.body.get("code", "model_load_failed")),
-            next_step=f"see {config.paths.logs_dir / 'worker.log'}, or choose another --model",
-        )
+    if worker.body.get("status") != _FAILED:
+        return
+    code = str(worker.body.get("code", "model_load_failed"))
+    if code == _NO_TEE:
+        raise _refused(code, config)
+    raise Failure(
+        f"the worker cannot serve {config.worker.model}",
+        exit_code=ExitCode.CHECK_FAILED,
+        code=code,
+        next_step=f"see {config.paths.logs_dir / 'worker.log'}, or choose another --model",
+    )
 
 
 def _require_not_refused(gateway: Answer, config: StarshadeConfig) -> None:
-    if gateway.body.get("code") != _REJECTED:
-        return
-    cause = gateway.body.get("detail_code") or _last_word(gateway.body.get("detail"))
-    raise Failure(
-        f"the policy {config.policy!r} refuses this worker: its evidence does not pass",
+    if gateway.body.get("code") == _REJECTED:
+        raise _refused(_last_word(gateway.body.get("detail")) or _REJECTED, config)
+
+
+def _refused(code: str, config: StarshadeConfig) -> Failure:
+    return Failure(
+        f"the policy {config.policy!r} refuses this worker: its TEE is simulated or not as the "
+        "policy demands",
         exit_code=ExitCode.REJECTED,
-        code=str(cause or _REJECTED),
-        next_step="use a machine with a TEE, or `starshade up --policy development` for a "
-        "simulated one that protects nothing",
+        code=code,
+        next_step="use a machine with a supported TEE, or `starshade up --policy development` for "
+        "a simulated one that protects nothing",
     )
 
 

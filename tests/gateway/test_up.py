@@ -215,6 +215,14 @@ def test_a_refusal_ends_with_its_own_code_and_status_10(config: StarshadeConfig)
     assert "--policy development" in caught.value.next_step
 
 
+def test_a_machine_without_a_tee_is_a_refusal_too(config: StarshadeConfig) -> None:
+    with pytest.raises(Failure) as caught:
+        outcome(
+            config, Script(answer(503, status="failed", code="tee_unavailable")), Script(REFUSED)
+        )
+    assert (caught.value.code, caught.value.exit_code) == ("tee_unavailable", ExitCode.REJECTED)
+
+
 def test_a_model_that_cannot_be_loaded_ends_the_wait(config: StarshadeConfig) -> None:
     failed = answer(503, status="failed", code="unsupported_architecture")
     with pytest.raises(Failure) as caught:

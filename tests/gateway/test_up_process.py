@@ -122,5 +122,5 @@ def test_a_refused_worker_ends_with_status_10_and_the_code() -> None:
         assert up.process.wait(20) == ExitCode.REJECTED, up.said()
         assert time.monotonic() - started < 20
         assert "[untrusted_root]" in up.said()
-        assert "next:  use a machine with a TEE" in up.said()
+        assert "next:  use a machine with a supported TEE" in up.said()
         assert not any(is_running(pid) for name in NAMES for pid in up.pids(name))

@@ -1,0 +1,140 @@
+"""Do the commands exist, fail in words, and keep keys where they belong?"""
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.cli_support import ExitCode
+from gateway.config import load_config
+from gateway.dev_key import ensure_dev_key
+from gateway.snippets import curl_snippet, environment_snippet, openai_snippet
+
+REPO = Path(__file__).resolve().parents[2]
+CODE = re.compile(r'\bcode(?:: Final)? = "([a-z_]+)"|\bcode="([a-z_]+)"')
+COMMAND_FILES = (
+    *("roles", "preflight", "keys_cli", "models_cli", "models", "sockets", "config_sources"),
+    *("supervisor", "up"),
+)
+
+
+@pytest.mark.parametrize("name", sorted(main.list_commands(click.Context(main))))
+def test_every_listed_command_can_be_loaded(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", name, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert CliRunner().invoke(main, ["dwon"]).exit_code == ExitCode.USAGE
+
+
+def test_all_configuration_problems_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "starshade.toml"
+    file.write_text("[gateway]\nport = 0\nprot = 1\n")
+    result = CliRunner().invoke(main, ["serve", "--config", str(file)])
+    assert result.exit_code == ExitCode.USAGE
+    assert result.output.count("  - gateway.") == 2
+    assert "docs/configuration.md" in result.output
+
+
+def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:
+    state = ["--state-dir", str(tmp_path / "s")]
+    made = CliRunner().invoke(main, ["keys", "create", "--label", "ci", *state])
+    key = made.stdout.strip()
+    assert re.fullmatch(r"sk-starshade-[\w-]{43}", key)
+    listed = CliRunner().invoke(main, ["keys", "list", *state])
+    assert "ci" in listed.output
+    assert key not in listed.output
+    files = [p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()]
+    assert not any(key.encode() in content for content in files)
+    key_id = listed.output.splitlines()[1].split()[0]
+    assert CliRunner().invoke(main, ["keys", "revoke", key_id, *state]).exit_code == 0
+    again = CliRunner().invoke(main, ["keys", "revoke", key_id, *state])
+    assert again.exit_code == ExitCode.CHECK_FAILED
+    assert "key_not_found" in again.output
+
+
+def test_the_development_key_is_private_and_kept_until_it_is_revoked(tmp_path: Path) -> None:
+    config = load_config(flags={"state_dir": tmp_path}, environ={})
+    path = config.paths.dev_api_key
+    ensure_dev_key(config, now_ns=1)
+    first = path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    ensure_dev_key(config, now_ns=2)
+    assert path.read_text() == first
+    listed = CliRunner().invoke(main, ["keys", "list", "--state-dir", str(tmp_path)])
+    key_id = listed.output.splitlines()[1].split()[0]
+    CliRunner().invoke(main, ["keys", "revoke", key_id, "--state-dir", str(tmp_path)])
+    ensure_dev_key(config, now_ns=3)
+    assert path.read_text() != first
+
+
+def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
+    state = tmp_path / "it's a state"
+    state.mkdir()
+    config = load_config(flags={"state_dir": state, "gateway.host": "::"}, environ={})
+    ensure_dev_key(config, now_ns=1)
+    key = config.paths.dev_api_key.read_text()
+    lines = environment_snippet(config)
+    shown = subprocess.run(
+        ["/bin/sh", "-c", f'{lines}\nprintf "%s|%s" "$SSL_CERT_FILE" "$STARSHADE_API_KEY"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert shown == f"{state}/ca.pem|{key}"
+    curl, python = curl_snippet(config, "tiny"), openai_snippet(config, "tiny")
+    assert key not in lines + curl + python
+    assert "https://[::1]:8443/v1/chat/completions" in shlex.split(curl)
+    compile(python, "snippet", "exec")
+
+
+@pytest.mark.parametrize(
+    ("variables", "code"),
+    [
+        ({"STARSHADE_POLICY": "POLICY"}, "policy_invalid"),
+        ({"STARSHADE_DATABASE_URL": "sqlite:////proc/none/gateway.db"}, "database_unavailable"),
+        ({"STARSHADE_GATEWAY__HOST": "203.0.113.7"}, "start_failed"),
+    ],
+)
+def test_a_gateway_that_cannot_start_says_so(
+    tmp_path: Path, variables: dict[str, str], code: str
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[[rules]]\nname = 'no such rule'\n")
+    given = {k: v.replace("POLICY", str(policy)) for k, v in variables.items()}
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "serve", "--state-dir", str(tmp_path / "s")],
+        env={**os.environ, **given},  # noqa: TID251 - a child of a test
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"[{code}]" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "next:" in done.stderr
+
+
+def test_the_page_explains_every_code_of_the_commands() -> None:
+    page = (REPO / "docs" / "operations.md").read_text()
+    used: set[str] = set()
+    for name in COMMAND_FILES:
+        source = (REPO / "gateway" / f"{name}.py").read_text()
+        used |= {first or second for first, second in CODE.findall(source)}
+    used -= {"model_error", "invalid_value"}  # a root class, and the API's own word
+    assert len(used) > 15
+    assert [code for code in sorted(used) if f"`{code}`" not in page] == []
