@@ -127,6 +127,8 @@ class CountingBatchProcessor(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue the span, or count it as dropped."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
         with self._lock:
             if self._num_offered - self._exporter.num_taken >= self._queue_spans:
                 self._num_dropped += 1

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -14,8 +15,8 @@ from starlette.exceptions import HTTPException
 from telemetry.db.engine import migrate, open_engine
 from telemetry.db.writer import QUEUE_SPANS, TelemetryWriter
 from web import api, ingest, pages
-from web.problems import on_crash, on_http_error, on_invalid_query
-from web.security import SecurityMiddleware
+from web.problems import on_http_error, on_invalid_query, problem
+from web.security import SECURITY_HEADERS, SecurityMiddleware
 
 
 def create_app(
@@ -63,6 +64,13 @@ def create_app(
         app.mount("/static", StaticFiles(directory=app.state.bundle))
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid_query)
-    app.add_exception_handler(Exception, on_crash)
+    app.add_exception_handler(Exception, _on_crash)
     app.add_middleware(SecurityMiddleware, hosts=tuple(hosts))
     return app
+
+
+def _on_crash(_request: Request, _error: Exception) -> JSONResponse:
+    """A defect of ours: the log has the traceback.  It is answered outside the middleware."""
+    answer = problem(500, "internal_error")
+    answer.headers.update(SECURITY_HEADERS)
+    return answer

@@ -38,8 +38,3 @@ def on_invalid_query(_request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, RequestValidationError):
         names = {str(item["loc"][-1]) for item in error.errors()}
     return problem(400, "invalid_value", f"invalid: {', '.join(sorted(names))}")
-
-
-def on_crash(_request: Request, _error: Exception) -> JSONResponse:
-    """Problem of a defect of ours; the log has the traceback."""
-    return problem(500, "internal_error")

@@ -27,12 +27,14 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
     """Engine for writing (one connection at a time) or for reading (a small pool).
 
     Creates a SQLite file (0600) and its folder (0700), not the tables: that is `migrate`.
+    The engine's exceptions never quote rows.
     Raises: ValueError for a SQLite database in memory, which connections could not share.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite(parsed, read_only=read_only)
-    engine = create_engine(parsed, pool_size=READ_CONNECTIONS if read_only else 2)
+    pool_size = READ_CONNECTIONS if read_only else 2
+    engine = create_engine(parsed, pool_size=pool_size, hide_parameters=True)
     if read_only:
         engine = engine.execution_options(postgresql_readonly=True)
     return engine
@@ -67,7 +69,7 @@ def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)  # tenants and models are nobody else's business
     pool_size = READ_CONNECTIONS if read_only else 1
-    engine = create_engine(url, pool_size=pool_size, max_overflow=0)
+    engine = create_engine(url, pool_size=pool_size, max_overflow=0, hide_parameters=True)
     begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
 
     @event.listens_for(engine, "connect")

@@ -33,7 +33,7 @@ class Observatory:
 @contextmanager
 def serve(app: FastAPI) -> Iterator[Observatory]:
     """Serve ``app`` by uvicorn in a thread on a free loopback port."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

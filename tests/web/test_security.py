@@ -1,5 +1,7 @@
 """Who is answered, and what may the answered page do?"""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,19 @@ def test_errors_are_problems_with_a_code(
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["code"] == code
+
+
+def test_a_crash_is_a_problem_too_and_logs_no_values(
+    observatory: Observatory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "state folder" / "telemetry.db")) as connection:
+        connection.execute("DROP TABLE request")
+    answer = observatory.client.get("/api/overview?model=canary-7f3a91")
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "internal_error"
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+    assert "no such table" in caplog.text
+    assert "canary" not in caplog.text
 
 
 def test_plain_page_without_the_bundle(observatory: Observatory) -> None:
