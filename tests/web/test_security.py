@@ -1,7 +1,10 @@
 """Who is answered, and what may the answered page do?"""
 
+import logging
+import queue
 import sqlite3
 from contextlib import closing
+from logging.handlers import QueueHandler
 from pathlib import Path
 
 import pytest
@@ -65,16 +68,21 @@ def test_errors_are_problems_with_a_code(
 
 
 def test_a_crash_is_a_problem_too_and_logs_no_values(
-    observatory: Observatory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    observatory: Observatory, tmp_path: Path
 ) -> None:
+    records: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(records)  # formats each record, traceback included
+    logging.getLogger("uvicorn.error").addHandler(handler)
     with closing(sqlite3.connect(tmp_path / "state folder" / "telemetry.db")) as connection:
         connection.execute("DROP TABLE request")
     answer = observatory.client.get("/api/overview?model=canary-7f3a91")
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal_error"
     assert answer.headers["content-security-policy"].startswith("default-src 'self'")
-    assert "no such table" in caplog.text
-    assert "canary" not in caplog.text
+    logged = records.get(timeout=10).getMessage()  # written after the answer
+    logging.getLogger("uvicorn.error").removeHandler(handler)
+    assert "no such table" in logged
+    assert "canary" not in logged
 
 
 def test_plain_page_without_the_bundle(observatory: Observatory) -> None:
