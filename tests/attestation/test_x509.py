@@ -1,0 +1,234 @@
+"""Chains and revocation lists that break one rule each, under a root that is pinned."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+from attestation.anchors import Anchor, TrustAnchors
+from attestation.errors import AttestationError
+from attestation.fake.pki import pem
+from attestation.x509 import (
+    Certificate,
+    VerifiedChain,
+    parse_chain,
+    require_chain_current,
+    require_crl_current,
+    require_unrevoked,
+    verify_chain,
+    verify_crl,
+)
+from tests.attestation.samples import AT, flip_bit
+
+_DAY = timedelta(days=1)
+_KEYS = {
+    name: ec.derive_private_key(number, ec.SECP256R1())
+    for number, name in enumerate(("root", "ca", "leaf"), start=1000)
+}
+_UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0")
+
+
+def _issue(
+    subject: str,
+    issuer: str,
+    *,
+    is_ca: bool,
+    path_length: int | None = None,
+    signs_certificates: bool | None = None,
+    key: ec.EllipticCurvePrivateKey | None = None,
+    critical: x509.ExtensionType | None = None,
+) -> x509.Certificate:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_ca if signs_certificates is None else signs_certificates,
+        crl_sign=is_ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
+        .public_key((key or _KEYS[subject]).public_key())
+        .serial_number(7)
+        .not_valid_before(AT - _DAY)
+        .not_valid_after(AT + _DAY)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=path_length), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    if critical is not None:
+        builder = builder.add_extension(critical, critical=True)
+    return builder.sign(_KEYS[issuer], hashes.SHA256())
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+_ROOT = _issue("root", "root", is_ca=True, path_length=1)
+_CA = _issue("ca", "root", is_ca=True, path_length=0)
+_LEAF = _issue("leaf", "ca", is_ca=False)
+
+
+def _verify(certificates: Sequence[x509.Certificate], num_certificates: int = 3) -> VerifiedChain:
+    root = certificates[-1].public_bytes(Encoding.DER)
+    anchor = Anchor(
+        name="root",
+        kind="vendor",
+        family="dcap",
+        sha256=hashlib.sha256(root).hexdigest(),
+        source="here",
+    )
+    return verify_chain(
+        parse_chain(pem(certificates), what="chain"),
+        num_certificates=num_certificates,
+        family="dcap",
+        anchors=TrustAnchors(anchors=(anchor,)),
+        what="chain",
+    )
+
+
+def _code(certificates: Sequence[x509.Certificate], num_certificates: int = 3) -> str:
+    with pytest.raises(AttestationError) as caught:
+        _verify(certificates, num_certificates)
+    return caught.value.code
+
+
+def _parse_code(data: bytes) -> str:
+    with pytest.raises(AttestationError) as caught:
+        parse_chain(data, what="chain")
+    return caught.value.code
+
+
+def test_a_good_chain_is_verified() -> None:
+    chain = _verify((_LEAF, _CA, _ROOT))
+
+    assert [c.common_name for c in chain.certificates] == ["leaf", "ca", "root"]
+    assert (chain.anchor.name, chain.not_after) == ("root", AT + _DAY)
+
+
+def test_each_rule_of_the_chain() -> None:
+    no_ca = _issue("ca", "root", is_ca=False, signs_certificates=True)
+    no_usage = _issue("ca", "root", is_ca=True, signs_certificates=False)
+    shallow_root = _issue("root", "root", is_ca=True, path_length=0)
+    forged = _issue("leaf", "ca", is_ca=False).public_bytes(Encoding.DER)
+    forged_leaf = x509.load_der_x509_certificate(flip_bit(forged, 8 * len(forged) - 1))
+
+    assert _code((_CA, _ROOT)) == "chain"
+    assert _code((_LEAF, _CA, _CA, _ROOT)) == "chain"
+    assert _code((_LEAF, no_ca, _ROOT)) == "chain"
+    assert _code((_LEAF, no_usage, _ROOT)) == "chain"
+    assert _code((_LEAF, _CA, shallow_root)) == "chain"
+    assert _code((_CA, _ROOT), num_certificates=2) == "chain"  # a CA is no leaf
+    assert _code((_CA, _LEAF, _ROOT)) == "chain_order"
+    assert _code((forged_leaf, _CA, _ROOT)) == "chain_signature"
+
+
+def test_dates_are_inclusive_and_of_every_certificate() -> None:
+    chain = _verify((_LEAF, _CA, _ROOT))
+
+    require_chain_current(chain, AT - _DAY)
+    require_chain_current(chain, AT + _DAY)
+    for outside in (AT - _DAY - timedelta(seconds=1), AT + _DAY + timedelta(seconds=1)):
+        with pytest.raises(AttestationError) as caught:
+            require_chain_current(chain, outside)
+        assert caught.value.code == "certificate_time"
+
+
+def test_certificates_that_are_not_understood_are_refused() -> None:
+    p384 = _issue("leaf", "ca", is_ca=False, key=ec.derive_private_key(9, ec.SECP384R1()))
+    critical = _issue("leaf", "ca", is_ca=False, critical=_UNKNOWN)
+    good = pem((_LEAF,))
+
+    assert _parse_code(pem((p384,))) == "bad_key"
+    assert _parse_code(pem((critical,))) == "format"
+    assert _parse_code(b"x" + good) == "format"
+    assert _parse_code(good + b"x" + good) == "format"
+    assert _parse_code(good * 9) == "format"
+    assert _parse_code(good.replace(b"M", b"!", 1)) == "format"
+    assert _parse_code(b" " + good + b"\n" * 70_000 + good) == "format"
+
+
+def test_names_that_could_forge_output_are_refused() -> None:
+    assert _parse_code(pem((_issue("\x1b[2J", "ca", is_ca=False, key=_KEYS["leaf"]),))) == "format"
+
+
+def test_nul_bytes_after_the_chain_are_a_vendors_habit() -> None:
+    assert len(parse_chain(pem((_LEAF, _CA)) + b"\0", what="chain")) == 2
+
+
+def _crl(
+    *, issuer: str = "ca", critical: x509.ExtensionType | None = None, serials: Sequence[int] = ()
+) -> x509.CertificateRevocationList:
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(_name(issuer))
+        .last_update(AT - _DAY)
+        .next_update(AT + _DAY)
+    )
+    for serial in serials:
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(AT)
+        builder = builder.add_revoked_certificate(entry.build())
+    if critical is not None:
+        builder = builder.add_extension(critical, critical=True)
+    return builder.sign(_KEYS["ca"], hashes.SHA256())
+
+
+def _parsed(certificate: x509.Certificate) -> Certificate:
+    return parse_chain(pem((certificate,)), what="issuer")[0]
+
+
+def _crl_code(data: bytes, issuer: x509.Certificate = _CA) -> str:
+    with pytest.raises(AttestationError) as caught:
+        verify_crl(data, issuer=_parsed(issuer), what="CRL")
+    return caught.value.code
+
+
+@pytest.mark.parametrize("encoding", [Encoding.DER, Encoding.PEM])
+def test_crls_are_read_in_both_encodings(encoding: Encoding) -> None:
+    listed = verify_crl(
+        _crl(serials=[7, 8]).public_bytes(encoding), issuer=_parsed(_CA), what="CRL"
+    )
+    empty = verify_crl(_crl().public_bytes(encoding), issuer=_parsed(_CA), what="CRL")
+
+    require_unrevoked(empty, _parsed(_LEAF))
+    with pytest.raises(AttestationError) as caught:
+        require_unrevoked(listed, _parsed(_LEAF))
+    assert caught.value.code == "certificate_revoked"
+
+
+def test_each_rule_of_a_crl() -> None:
+    der = _crl().public_bytes(Encoding.DER)
+    indirect = x509.IssuingDistributionPoint(None, None, False, False, None, True, False)
+    no_crl_sign = _issue("ca", "root", is_ca=False, signs_certificates=True)
+
+    assert _crl_code(b"") == "crl_missing"
+    assert _crl_code(b"\x30\0") == "format"
+    assert _crl_code(b"MIIB") == "format"
+    assert _crl_code(der, issuer=_ROOT) == "crl_issuer"
+    assert _crl_code(der, issuer=no_crl_sign) == "crl_issuer"
+    assert _crl_code(flip_bit(der, 8 * len(der) - 1)) == "crl_signature"
+    assert _crl_code(_crl(critical=indirect).public_bytes(Encoding.DER)) == "format"
+
+
+def test_a_crl_is_current_from_its_update_until_just_before_the_next() -> None:
+    crl = verify_crl(_crl().public_bytes(Encoding.DER), issuer=_parsed(_CA), what="CRL")
+
+    require_crl_current(crl, AT - _DAY)
+    for moment, code in (
+        (AT - _DAY - timedelta(seconds=1), "collateral_not_yet_valid"),
+        (AT + _DAY, "crl_expired"),
+    ):
+        with pytest.raises(AttestationError) as caught:
+            require_crl_current(crl, moment)
+        assert caught.value.code == code
