@@ -1,6 +1,6 @@
 """How do I run a language model?  The engine's public surface; importing it loads no torch."""
 
-from runtime.config import EngineConfig, num_blocks_within
+from runtime.config import EngineConfig
 from runtime.engine import Delta, Engine
 from runtime.errors import (
     DuplicateRequest,
@@ -44,5 +44,4 @@ __all__ = [
     "StepStats",
     "TextTokenizer",
     "TokenSampler",
-    "num_blocks_within",
 ]

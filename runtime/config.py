@@ -44,15 +44,3 @@ class EngineConfig:
         }
         if problems := [problem for problem, is_met in checks.items() if not is_met]:
             raise InvalidConfig("; ".join(problems))
-
-
-def num_blocks_within(kv_cache_bytes: int, *, block_bytes: int) -> int:
-    """How many blocks of ``block_bytes`` (keys and values of every layer) the memory holds.
-
-    Raises: InvalidConfig when it holds none.
-    """
-    if block_bytes < 1 or kv_cache_bytes < block_bytes:
-        raise InvalidConfig(
-            f"a KV cache of {kv_cache_bytes} bytes holds no {block_bytes}-byte block"
-        )
-    return min(kv_cache_bytes // block_bytes, MAX_BLOCKS)

@@ -21,10 +21,11 @@ from runtime.errors import (
     InvariantBroken,
     PromptTooLong,
 )
-from runtime.interfaces import LogitsT, Runner, SampleRow, TextTokenizer, TokenSampler
+from runtime.interfaces import LogitsT, Runner, TextTokenizer, TokenSampler
 from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
 from runtime.plan import StepPlan
+from runtime.sampler import SampleRow
 from runtime.scheduler import ScheduledStep, Scheduler
 from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceTiming
 

@@ -1,20 +1,11 @@
 """What does the Engine need from the parts it drives?"""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from runtime.output import Detokenizer
 from runtime.plan import StepPlan
-from runtime.sequence import SamplingParams
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleRow:
-    params: SamplingParams
-    rng_seed: int
-    step: int
-
+from runtime.sampler import SampleRow
 
 LogitsT = TypeVar("LogitsT")
 LogitsT_co = TypeVar("LogitsT_co", covariant=True)

@@ -20,7 +20,7 @@ from tests.support.fake_runner import VOCAB_SIZE
 
 SAMPLING = st.builds(
     SamplingParams,
-    max_tokens=st.integers(1, 12),
+    max_tokens=st.integers(1, 20),
     temperature=st.sampled_from([0.0, 1.0]),
     seed=st.none() | st.integers(-3, 3).filter(lambda seed: seed >= 0),
     stop=st.lists(st.sampled_from(["ab", "abc", "ca", "x"]), max_size=2).map(tuple),
@@ -37,7 +37,7 @@ PROMPTS = st.builds(
 class EngineMachine(RuleBasedStateMachine):
     @initialize(
         block_size=st.integers(1, 5),
-        num_blocks=st.integers(3, 14),
+        num_blocks=st.integers(3, 12),
         max_sequences=st.integers(1, 5),
         spare_tokens=st.integers(1, 9),
         prefix_cache=st.booleans(),
@@ -65,8 +65,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.failed: set[str] = set()
         self.harness.runner.before_run = self.check_writes
 
-    @rule(prompt=PROMPTS, sampling=SAMPLING, salt=st.sampled_from([b"", b"other"]))
-    def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+    @rule(
+        prompts=st.lists(PROMPTS, min_size=1, max_size=4),
+        sampling=SAMPLING,
+        salt=st.sampled_from([b"", b"other"]),
+    )
+    def add(self, prompts: list[tuple[int, ...]], sampling: SamplingParams, salt: bytes) -> None:
+        for prompt in prompts:
+            self.add_one(prompt, sampling, salt)
+
+    def add_one(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
         request = GenerationRequest(
             request_id=f"r{len(self.requests)}",
             prompt_token_ids=prompt,
@@ -96,13 +104,17 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.harness.engine._scheduler.num_running >= num_running - 1
         assert request_id not in {s.request.request_id for s in self.sequences()}
 
-    @rule()
-    def step(self) -> None:
-        self.harness.step()
+    @rule(num_steps=st.integers(1, 12))
+    def step(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.harness.step()
 
     @rule()
     def failing_step(self) -> None:
+        """A step whose runner fails after it has written nonsense to the plan's slots."""
+
         def fail(plan: StepPlan) -> None:
+            self.harness.runner.scribble(plan)
             raise RuntimeError("out of order")
 
         self.harness.runner.before_run = fail
@@ -110,16 +122,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.harness.runner.before_run = self.check_writes
         self.failed |= {delta.request_id for delta in deltas} - self.aborted
 
-    @rule()
-    def drain(self) -> None:
-        self.harness.drain(max_steps=2_000)
-        pool = self.harness.engine._scheduler.kv.pool
-        assert pool.num_used == 0
-        assert pool.num_free + pool.num_cached == pool.num_blocks
-
     def teardown(self) -> None:
         if hasattr(self, "harness"):
-            self.drain()
+            self.harness.drain(max_steps=2_000)
+            self.every_block_is_free_or_held()
             self.outputs_are_those_of_a_lone_request()
 
     def sequences(self) -> list[Sequence]:
@@ -149,6 +155,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert len(set(pool._free)) == pool.num_free
         assert pool.num_free + pool.num_cached + pool.num_used == pool.num_blocks
         assert pool.num_used == len(held)
+        assert pool.num_used == 0 or self.harness.engine.has_work()
         for sequence in self.sequences():
             assert (len(sequence.block_table) > 0) == (sequence.status is SequenceStatus.RUNNING)
 
@@ -169,5 +176,5 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=100, stateful_step_count=30, deadline=None, print_blob=True
 )

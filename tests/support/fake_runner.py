@@ -12,8 +12,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from runtime.interfaces import SampleRow
 from runtime.plan import Float32Array, StepPlan
+from runtime.sampler import SampleRow
 from runtime.sequence import SamplingParams
 
 Entries = npt.NDArray[np.uint64]
@@ -83,6 +83,10 @@ class FakeRunner:
                 entries_at[flat_idx] = self._cache[table].reshape(-1)[: position + 1]
         logits = [_logits(entries_at[int(row)]) for row in plan.logits_rows]
         return np.array(logits, dtype=np.float32).reshape(len(logits), VOCAB_SIZE)
+
+    def scribble(self, plan: StepPlan) -> None:
+        """What a run that breaks off leaves behind."""
+        self._cache.reshape(-1)[plan.slot_mapping] = 0
 
 
 class FakeSampler:

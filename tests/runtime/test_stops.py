@@ -1,0 +1,104 @@
+"""Does a stop string end the text wherever the tokens were cut?"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.output import OutputText
+from runtime.sequence import SamplingParams
+from runtime.stops import StopChecker
+from tests.runtime.harness import first_stop
+from tests.support.fake_runner import EOS_TOKEN_ID, PIECES, FakeDetokenizer
+
+SMALL_TEXTS = st.text(alphabet="abc", max_size=12)
+
+
+@given(
+    pieces=st.lists(SMALL_TEXTS, max_size=12),
+    stops=st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4),
+)
+def test_output_equals_a_search_of_the_whole_text(pieces: list[str], stops: list[str]) -> None:
+    checker = StopChecker(stops)
+    emitted = ""
+    for piece in pieces:
+        emitted += checker.push(piece)
+        cut = first_stop(emitted, tuple(stops))
+        assert cut is None, "emitted a stop string"
+    was_stopped = checker.is_stopped
+    emitted += checker.flush()
+    whole = "".join(pieces)
+    cut = first_stop(whole, tuple(stops))
+    assert was_stopped == (cut is not None)
+    assert emitted == (whole if cut is None else whole[:cut])
+
+
+@given(pieces=st.lists(SMALL_TEXTS, max_size=12), stop=st.text("abc", min_size=1, max_size=5))
+def test_nothing_is_held_back_longer_than_needed(pieces: list[str], stop: str) -> None:
+    checker = StopChecker([stop])
+    whole, emitted = "", ""
+    for piece in pieces:
+        whole += piece
+        emitted += checker.push(piece)
+        if checker.is_stopped:
+            return
+        held = whole[len(emitted) :]
+        assert stop.startswith(held)
+        assert len(held) < len(stop)
+
+
+def test_a_stop_string_across_pieces() -> None:
+    checker = StopChecker(["</end>"])
+    assert [checker.push(piece) for piece in ("one <", "/e", "x </", "en", "d> two")] == [
+        "one ",
+        "",
+        "</ex ",
+        "",
+        "",
+    ]
+    assert checker.is_stopped
+    assert checker.push("three") == ""
+    assert checker.flush() == ""
+
+
+def test_the_stop_that_is_complete_first_wins() -> None:
+    checker = StopChecker(["abcd", "bc"])
+    assert checker.push("abcd") == "a"
+
+
+def test_the_longest_of_those_complete_together_wins() -> None:
+    checker = StopChecker(["bc", "abc"])
+    assert checker.push("xabc") == "x"
+
+
+def output(*, stop: tuple[str, ...] = (), ignore_eos: bool = False) -> OutputText:
+    params = SamplingParams(
+        max_tokens=9, stop=stop, stop_token_ids=frozenset({11}), ignore_eos=ignore_eos
+    )
+    return OutputText(params, detokenizer=FakeDetokenizer(), eos_token_ids={EOS_TOKEN_ID})
+
+
+def test_what_may_become_a_stop_is_sent_when_the_output_ends() -> None:
+    for ending_token_id in (EOS_TOKEN_ID, 11):
+        text = output(stop=("abcx",))
+        assert text.push(PIECES.index("abc"), is_last=False) == ("", None)
+        assert text.push(ending_token_id, is_last=False) == ("abc", "stop")
+
+
+def test_length_ends_the_output_unless_a_stop_string_does_so_first() -> None:
+    assert output(stop=("bx",)).push(PIECES.index("ab"), is_last=True) == ("ab", "length")
+    assert output(stop=("b",)).push(PIECES.index("ab"), is_last=True) == ("a", "stop")
+
+
+def test_eos_is_an_ordinary_token_when_ignored() -> None:
+    assert output(ignore_eos=True).push(EOS_TOKEN_ID, is_last=False) == ("", None)
+    assert output(ignore_eos=True).push(11, is_last=False) == ("", "stop")
+
+
+class UnfinishedCharacter(FakeDetokenizer):
+    def flush(self) -> str:
+        return "\ufffd"
+
+
+def test_the_last_bytes_are_searched_too() -> None:
+    params = SamplingParams(max_tokens=1, stop=("a\ufffd",))
+    text = OutputText(params, detokenizer=UnfinishedCharacter(), eos_token_ids=set())
+    assert text.push(PIECES.index("a"), is_last=True) == ("", "stop")
