@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli_support import ExitCode, Failure, config_options, read_config
+from gateway.cli_support import PLAIN_WIDTH, ExitCode, Failure, config_options, read_config
 from gateway.files import PRIVATE_UMASK, make_dir
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def list_keys(config_file: Path | None, state_dir: Path | None, cache_dir: Path 
             table.add_row(
                 key.id, key.label, key.tenant, _when(key.created_ns), _when(key.revoked_ns)
             )
-    console = Console()
-    console.print(table, soft_wrap=not console.is_terminal)
+    # No terminal, no width to fit: a row stays one line for whatever reads it.
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
 
 
 @keys.command()

