@@ -7,13 +7,22 @@ needs it, so exactly one check may fail.  All are judged at AT, for NONCE, under
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 
 from cryptography import x509
 
 from attestation.fake import FakeTee
-from attestation.fake.pki import ROOT_NAME, FakePki, pem
+from attestation.fake.pki import (
+    PCK_CA_NAME,
+    PCK_NAME,
+    ROOT_NAME,
+    TCB_SIGNER_NAME,
+    FakePki,
+    pem,
+)
 from attestation.fake.platform import FakePlatform
 from attestation.model import EvidenceBundle, GpuEntry
+from attestation.tdx.pck import SGX_EXTENSION
 from tests.attestation import samples
 from tests.attestation.samples import AT, evidence, flip_bit, with_collateral
 
@@ -31,6 +40,28 @@ class _ExpiredPckTee(FakeTee):
     @property
     def pck(self) -> x509.Certificate:
         return self.pki.issue_pck(self.platform.sgx_extension(), not_after=AT - DAY)
+
+
+@dataclass(frozen=True)
+class _OtherRoleTee(FakeTee):
+    """Its certificate comes from the right CA and is for something else."""
+
+    @property
+    def pck(self) -> x509.Certificate:
+        extension = x509.UnrecognizedExtension(SGX_EXTENSION, self.platform.sgx_extension())
+        return self.pki._issue("Other leaf", PCK_CA_NAME, path_length=None, extension=extension)
+
+
+class _OtherCaPki(FakePki):
+    """Its platform certificates come from a CA under the root that is no PCK CA."""
+
+    @cached_property
+    def pck_ca(self) -> x509.Certificate:
+        return self._issue("Other CA", ROOT_NAME, path_length=0)
+
+    def issue_pck(self, sgx_extension: bytes, **_: object) -> x509.Certificate:
+        extension = x509.UnrecognizedExtension(SGX_EXTENSION, sgx_extension)
+        return self._issue(PCK_NAME, "Other CA", path_length=None, extension=extension)
 
 
 def on_platform(**changes: object) -> EvidenceBundle:
@@ -98,8 +129,14 @@ def _reattested() -> EvidenceBundle:
     return _quote(change)
 
 
+def _qe_signer_chain(certificate: x509.Certificate) -> EvidenceBundle:
+    chain = pem((certificate, TEE.pki.root)).decode()
+    return changed_collateral(qe_identity_issuer_chain=chain)
+
+
 _PCK_CRL = TEE.pki.pck_crl
 _ROOT_CRL = TEE.pki.root_crl
+_OLD_SIGNER = TEE.pki._issue(TCB_SIGNER_NAME, ROOT_NAME, path_length=None, not_after=AT - DAY)
 _OTHER_LEAF = TEE.pki._issue("Some other leaf", ROOT_NAME, path_length=None)
 
 
@@ -143,6 +180,11 @@ CASES = (
     Case("QE signature flipped", "qe_report_signature", lambda: _flip(QE_SIGNATURE_AT)),
     Case("own root", "untrusted_root", lambda: evidence(FakeTee(pki=FakePki(seed=b"mine")))),
     Case("PCK expired", "certificate_time", lambda: evidence(_ExpiredPckTee())),
+    Case("PCK in another role", "signer_role", lambda: evidence(_OtherRoleTee())),
+    Case("PCK from another CA", "signer_role", lambda: evidence(FakeTee(pki=_OtherCaPki()))),
+    Case("TCB signer expired", "certificate_time", lambda: _signer_chain(_OLD_SIGNER)),
+    Case("QE signer expired", "certificate_time", lambda: _qe_signer_chain(_OLD_SIGNER)),
+    Case("QE signer in another role", "signer_role", lambda: _qe_signer_chain(_OTHER_LEAF)),
     Case(
         "PCK revoked",
         "certificate_revoked",

@@ -1,17 +1,22 @@
 """Each thing that can be wrong with Evidence is found, by its own check and no other."""
 
-from dataclasses import replace
-from datetime import timedelta
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attestation.anchors import load_anchors
-from attestation.appraise import appraise_quote
-from attestation.fake.pki import PCK_NAME
+from attestation.anchors import TrustAnchors, load_anchors
+from attestation.appraise import appraise, appraise_quote
+from attestation.fake import FakeTee
+from attestation.fake.pki import PCK_NAME, ROOT_NAME, TCB_SIGNER_NAME, FakePki, pem
 from attestation.fake.platform import FakePlatform, fake_digest
 from attestation.policy import load_policy, parse_policy
+from attestation.tdx.endorsements import TdxCollateral
 from tests.attestation import samples
 from tests.attestation.cases import (
     CASES,
@@ -190,3 +195,104 @@ def test_the_pck_key_signs_nothing_else() -> None:
     forged = TEE.pki.sign(PCK_NAME, TEE.collateral(AT).tcb_info.encode())
 
     assert failures(judge(changed_collateral(tcb_info_signature=forged))) == ["tcb_info_signature"]
+
+
+def test_collateral_must_be_under_the_quotes_own_root() -> None:
+    """A second trusted root does not vouch for the first one's platforms."""
+    other = FakePki(seed=b"another trusted root")
+    chain = pem((other.tcb_signer, other.root)).decode()
+    text = TEE.collateral(AT).tcb_info
+    signature = other.sign(TCB_SIGNER_NAME, text.encode())
+    bundle = changed_collateral(tcb_info_issuer_chain=chain, tcb_info_signature=signature)
+    digest = hashlib.sha256(other.root.public_bytes(Encoding.DER)).hexdigest()
+    second = replace(load_anchors().anchors[-1], name="second", sha256=digest)
+    anchors = TrustAnchors(anchors=(*load_anchors().anchors, second))
+
+    result = appraise(
+        bundle, nonce=samples.NONCE, policy=load_policy("development"), anchors=anchors, at=AT
+    )
+
+    assert failures(result) == ["untrusted_root"]
+
+
+def test_a_verdict_ends_with_the_first_thing_it_rests_on() -> None:
+    quote, collateral = TEE.attest(bytes(64), at=AT)
+    soon, later = AT + timedelta(hours=1), AT + 9 * DAY
+    info = TEE.platform.tcb_info(AT - DAY, soon)
+    identity = TEE.platform.qe_identity(AT - DAY, soon)
+    long_lived = replace(
+        samples.resign_qe_identity(TEE, TEE.platform.qe_identity(AT - DAY, later))(
+            samples.resign_tcb_info(TEE, TEE.platform.tcb_info(AT - DAY, later))(collateral)
+        ),
+        pck_crl=TEE.pki.pck_crl(AT - DAY, later),
+        root_ca_crl=TEE.pki.root_crl(AT - DAY, later),
+    )
+    short_signer = pem((_issue_signer(soon), TEE.pki.root)).decode()
+    shortened = (
+        samples.resign_tcb_info(TEE, info)(long_lived),
+        samples.resign_qe_identity(TEE, identity)(long_lived),
+        replace(long_lived, pck_crl=TEE.pki.pck_crl(AT - DAY, soon)),
+        replace(long_lived, root_ca_crl=TEE.pki.root_crl(AT - DAY, soon)),
+        replace(long_lived, tcb_info_issuer_chain=short_signer),
+        replace(long_lived, qe_identity_issuer_chain=short_signer),
+    )
+
+    def not_after(changed: TdxCollateral, signed: bytes = quote) -> datetime:
+        result = appraise_quote(
+            signed, changed, policy=load_policy("development"), anchors=load_anchors(), at=AT
+        )
+        assert result.is_accepted, result.code
+        return result.not_after
+
+    assert not_after(long_lived) == later
+    assert [not_after(changed) for changed in shortened] == [soon] * len(shortened)
+    assert not_after(long_lived, ShortPckTee().quote(bytes(64))) == soon
+
+
+def _issue_signer(not_after: datetime) -> x509.Certificate:
+    return TEE.pki._issue(TCB_SIGNER_NAME, ROOT_NAME, path_length=None, not_after=not_after)
+
+
+@dataclass(frozen=True)
+class ShortPckTee(FakeTee):
+    """Its platform certificate ends within the hour."""
+
+    @property
+    def pck(self) -> x509.Certificate:
+        return self.pki.issue_pck(self.platform.sgx_extension(), not_after=AT + timedelta(hours=1))
+
+
+def test_given_collateral_wins_over_the_bundles_own() -> None:
+    bundle, good = changed_collateral(pck_crl=b""), evidence().collateral
+
+    result = appraise(
+        bundle,
+        nonce=samples.NONCE,
+        policy=load_policy("development"),
+        anchors=load_anchors(),
+        at=AT,
+        collateral=good,
+    )
+
+    assert result.is_accepted
+
+
+def test_an_event_log_that_came_along_is_said_not_to_be_replayed() -> None:
+    result = judge(replace(evidence(), event_log="log"))
+
+    assert any(gap.startswith("event_log") for gap in result.not_covered)
+
+
+def test_expected_report_data_has_64_bytes() -> None:
+    quote, collateral = TEE.attest(bytes(64), at=AT)
+
+    result = appraise_quote(
+        quote,
+        collateral,
+        policy=load_policy("development"),
+        anchors=load_anchors(),
+        at=AT,
+        expected_report_data=bytes(32),
+    )
+
+    assert (result.tier, failures(result)) == ("none", ["nonce_length"])
