@@ -49,9 +49,9 @@ def load_model(
     """
     report = on_progress or (lambda ratio: None)
     with GgufFile(path) as file:
+        load_weights = find_architecture(file.metadata.get("general.architecture"))
         tokenizer = Tokenizer(file.metadata)
         config = parse_config(file.metadata, vocab_size=tokenizer.vocab_size)
-        load_weights = find_architecture(config.architecture)
         weights_sha256 = _sha256(file, lambda ratio: report(_HASH_RATIO * ratio))
         source = TensorSource(
             file, on_progress=lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import DecoderWeights, load_llama
 from runtime.weights.errors import UnsupportedModelError
+from runtime.weights.gguf import MetadataValue
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
@@ -18,8 +19,8 @@ WeightLoader: TypeAlias = "Callable[[ModelConfig, TensorSource, Device], Decoder
 ARCHITECTURES: Mapping[str, WeightLoader] = {"llama": load_llama}
 
 
-def find_architecture(name: str) -> WeightLoader:
+def find_architecture(name: MetadataValue | None) -> WeightLoader:
     """The loader of ``name``'s weights. Raises: UnsupportedModelError."""
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise UnsupportedModelError(f"the architecture is not one of {sorted(ARCHITECTURES)}")
     return ARCHITECTURES[name]

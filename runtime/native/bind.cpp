@@ -74,8 +74,8 @@ NB_MODULE(_native, module) {
       .def("__init__", &new_pool, "num_threads"_a)
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
   nb::class_<AttentionStep>(module, "AttentionStep")
-      .def("__init__", &new_step, "query_starts"_a, "context_lens"_a, "block_tables"_a,
-           nb::kw_only(), "num_blocks"_a, "block_size"_a);
-  module.def("paged_attention", &paged_attention, "pool"_a, "step"_a, "q"_a, "k_cache"_a,
-             "v_cache"_a, "out"_a, "scale"_a);
+      .def("__init__", &new_step, "query_starts"_a.noconvert(), "context_lens"_a.noconvert(),
+           "block_tables"_a.noconvert(), nb::kw_only(), "num_blocks"_a, "block_size"_a);
+  module.def("paged_attention", &paged_attention, "pool"_a, "step"_a, "q"_a.noconvert(),
+             "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "out"_a.noconvert(), "scale"_a);
 }

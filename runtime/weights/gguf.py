@@ -8,6 +8,7 @@ lies inside the file before its info is handed out.
 import mmap
 import struct
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -105,7 +106,9 @@ class GgufFile:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self.close()
+        # A failed call's frames may still hold views; the map then goes with the exception.
+        with suppress(BufferError) if exc is not None else nullcontext():
+            self.close()
 
 
 class _Reader:
@@ -115,10 +118,11 @@ class _Reader:
         self.data = data
         self.offset = 0
 
-    def take(self, num_bytes: int) -> memoryview:
+    def take(self, num_bytes: int) -> bytes:
+        """A copy: a view that an exception holds on to would keep the file mapped."""
         if num_bytes > len(self.data) - self.offset:
             raise TruncatedModelError(f"{num_bytes} bytes wanted at offset {self.offset}")
-        piece = self.data[self.offset : self.offset + num_bytes]
+        piece = bytes(self.data[self.offset : self.offset + num_bytes])
         self.offset += num_bytes
         return piece
 
@@ -174,7 +178,7 @@ class _Reader:
 
 def _parse(data: memoryview) -> tuple[dict[str, MetadataValue], dict[str, TensorInfo]]:
     reader = _Reader(data)
-    if bytes(reader.take(4)) != MAGIC:
+    if reader.take(4) != MAGIC:
         raise NotGgufError("the magic is not GGUF")
     if (version := reader.u32()) not in VERSIONS:
         raise NotGgufError(f"version {version}, want one of {VERSIONS}")

@@ -38,6 +38,8 @@ class ReferencePagedAttention:
     ) -> Tensor:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for rows in step:
+            if rows.start == rows.end:
+                continue
             block_ids = rows.block_ids.to(q.device)
             keys = k_cache[block_ids].flatten(0, 1)[: rows.context_len]
             values = v_cache[block_ids].flatten(0, 1)[: rows.context_len]
@@ -56,12 +58,13 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     wide = torch.promote_types(q.dtype, torch.float32)
     num_rows, num_heads, head_dim = q.shape
     context_len, num_kv_heads, _ = keys.shape
-    grouped = q.to(wide).reshape(num_rows, num_kv_heads, -1, head_dim)
+    group = num_heads // num_kv_heads
+    grouped = q.to(wide).reshape(num_rows, num_kv_heads, group, head_dim)
     by_head = grouped.permute(1, 2, 0, 3).flatten(1, 2)  # (K, G * Q, D)
     scores = by_head @ keys.to(wide).permute(1, 2, 0) * scale
     positions = torch.arange(context_len - num_rows, context_len, device=q.device)
     hidden = torch.arange(context_len, device=q.device) > positions.unsqueeze(1)
-    scores = scores.view(num_kv_heads, -1, num_rows, context_len).masked_fill(hidden, -torch.inf)
+    scores = scores.view(num_kv_heads, group, num_rows, context_len).masked_fill(hidden, -torch.inf)
     weights = scores.softmax(-1).flatten(1, 2)
     attended = (weights @ values.to(wide).transpose(0, 1)).view(num_heads, num_rows, head_dim)
     return attended.transpose(0, 1).to(q.dtype)
