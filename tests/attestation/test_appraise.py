@@ -129,6 +129,13 @@ def test_old_collateral_is_below_the_floor() -> None:
     assert failures(judge(evidence(), policy=policy)) == ["tcb_evaluation_floor"]
 
 
+def test_the_older_of_tcb_info_and_qe_identity_counts() -> None:
+    text = TEE.collateral(AT).qe_identity.replace('Number":20', 'Number":16')
+    bundle = with_collateral(evidence(), samples.resign_qe_identity(TEE, text))
+
+    assert failures(judge(bundle)) == ["tcb_evaluation_floor"]
+
+
 def test_measurements_are_compared_when_the_policy_has_them() -> None:
     want, other = fake_digest("MRTD").hex(), "00" * 48
     good = parse_policy(_policy(mode=f'mode = "required"\nmrtd = ["{want}"]').encode())

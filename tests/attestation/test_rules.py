@@ -1,0 +1,110 @@
+"""Each rule lets good claims pass and names what it refuses."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attestation.anchors import load_anchors
+from attestation.checks import CheckLog
+from attestation.errors import PolicyViolation
+from attestation.fake import FakeTee
+from attestation.rules import (
+    DebugOff,
+    MeasurementsExpected,
+    NoServiceTd,
+    Rule,
+    TcbStatusAllowed,
+    TdAttributesSound,
+    TeeTypeAllowed,
+    measurements,
+)
+from attestation.tdx.quote import EnclaveReport, TdReport, parse_quote
+from attestation.tdx.verifier import TdxClaims, TdxVerifier
+from tests.attestation.samples import AT
+
+_QUOTE, _COLLATERAL = FakeTee().attest(bytes(64), at=AT)
+_GOOD = TdxVerifier(anchors=load_anchors()).verify(_QUOTE, _COLLATERAL, at=AT, log=CheckLog())
+_QE_REPORT = parse_quote(_QUOTE).qe_report
+_ALLOWED = TcbStatusAllowed(statuses=frozenset({"UpToDate"}), advisories=frozenset())
+
+
+def _td(**changes: bytes | None) -> TdxClaims:
+    assert isinstance(_GOOD.report, TdReport)
+    return replace(_GOOD, report=replace(_GOOD.report, **changes))  # type: ignore[arg-type]
+
+
+def _enclave(**changes: bytes) -> TdxClaims:
+    report: EnclaveReport = replace(_QE_REPORT, **changes)  # type: ignore[arg-type]
+    return replace(_GOOD, tee="sgx", report=report)
+
+
+def _status(status: Any, *advisories: str) -> TdxClaims:
+    return replace(_GOOD, tcb=replace(_GOOD.tcb, status=status, advisories=advisories))
+
+
+@pytest.mark.parametrize(
+    ("rule", "claims"),
+    [
+        (DebugOff(), _GOOD),
+        (DebugOff(), _enclave()),
+        (TdAttributesSound(is_septve_disable_required=True), _GOOD),
+        (TdAttributesSound(is_septve_disable_required=False), _td(td_attributes=bytes(8))),
+        (TdAttributesSound(is_septve_disable_required=True), _enclave()),
+        (NoServiceTd(), _GOOD),
+        (NoServiceTd(), _td(mr_service_td=bytes(48))),
+        (TeeTypeAllowed(allowed=frozenset({"sgx"})), _enclave()),
+        (_ALLOWED, _status("UpToDate", "INTEL-SA-00001")),
+    ],
+)
+def test_good_claims_pass(rule: Rule, claims: TdxClaims) -> None:
+    rule.require(claims)
+
+
+@pytest.mark.parametrize(
+    ("rule", "claims", "code"),
+    [
+        (DebugOff(), _td(td_attributes=b"\1" + bytes(7)), "debug_enabled"),
+        (DebugOff(), _enclave(attributes=b"\3" + bytes(15)), "debug_enabled"),
+        (
+            TdAttributesSound(is_septve_disable_required=False),
+            _td(td_attributes=b"\2" + bytes(7)),
+            "td_attributes",
+        ),
+        (
+            TdAttributesSound(is_septve_disable_required=False),
+            _td(xfam=b"\1" + bytes(7)),
+            "td_attributes",
+        ),
+        (NoServiceTd(), _td(mr_service_td=bytes(47) + b"\1"), "service_td_not_zero"),
+        (TeeTypeAllowed(allowed=frozenset({"tdx"})), _enclave(), "tee_type"),
+        (_ALLOWED, _status("OutOfDate"), "tcb_status"),
+        # not even a rule built by hand can let a revoked platform in
+        (
+            TcbStatusAllowed(statuses=frozenset({"Revoked"}), advisories=frozenset()),
+            _status("Revoked"),
+            "tcb_status",
+        ),
+        (
+            MeasurementsExpected(values=(("mrtd", frozenset({"00" * 48})),)),
+            _GOOD,
+            "measurement_mismatch",
+        ),
+        # a register that this kind of TEE does not have
+        (
+            MeasurementsExpected(values=(("mrtd", frozenset({"00" * 48})),)),
+            _enclave(),
+            "measurement_mismatch",
+        ),
+    ],
+)
+def test_bad_claims_are_refused(rule: Rule, claims: TdxClaims, code: str) -> None:
+    with pytest.raises(PolicyViolation) as caught:
+        rule.require(claims)
+
+    assert caught.value.code == code
+
+
+def test_measurements_have_the_names_that_policies_use() -> None:
+    assert set(measurements(_GOOD)) == {"mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3"}
+    assert set(measurements(_enclave())) == {"mrenclave", "mrsigner"}
