@@ -41,6 +41,18 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if not is_asked:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"starshade {version('starshade')}")
+    except PackageNotFoundError:
+        click.echo("starshade (run from its source folder, not installed)")
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings=_CONTEXT,
@@ -53,7 +65,14 @@ class LazyGroup(click.Group):
         "load": ("loadtest.cli:load", "Run load profiles and compare their results."),
     },
 )
-@click.version_option(package_name="starshade", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.option("--watch-fd", type=int, hidden=True, help="End when this pipe closes.")
 def main(watch_fd: int | None) -> None:
     """A confidential inference gateway and its observatory."""

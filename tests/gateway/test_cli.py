@@ -38,6 +38,12 @@ def test_every_listed_command_can_be_loaded(name: str) -> None:
     assert "Usage:" in done.stdout
 
 
+def test_the_version_is_told_installed_or_not() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("starshade ")
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     assert CliRunner().invoke(main, ["dwon"]).exit_code == ExitCode.USAGE
 
