@@ -95,7 +95,6 @@ class Engine:
         self._scheduler = Scheduler(config)
         self._live: dict[str, _Live] = {}
         self._unreported: list[Delta] = []  # of requests that ended between steps
-        self._num_added = 0
         self._num_steps = 0
         self.max_context_tokens = min(
             runner.max_context_tokens, config.num_blocks * config.block_size
@@ -123,7 +122,6 @@ class Engine:
         seed = request.sampling.seed
         sequence = Sequence(
             request,
-            order=self._num_added,
             rng_seed=self._fresh_seed() if seed is None else seed,
             max_output_tokens=min(
                 request.sampling.max_tokens, self.max_context_tokens - num_tokens
@@ -134,7 +132,6 @@ class Engine:
             detokenizer=self._tokenizer.detokenizer(),
             eos_token_ids=self._tokenizer.eos_token_ids,
         )
-        self._num_added += 1
         self._live[request.request_id] = _Live(sequence=sequence, output=output)
         self._scheduler.add(sequence)
 

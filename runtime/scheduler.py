@@ -70,7 +70,7 @@ class Scheduler:
             if budget > 0 and sequence.num_uncomputed_tokens > 1:
                 rows.append(_chunk(sequence, budget))
                 budget -= rows[-1].num_tokens
-        while budget > 0 and num_preempted == 0 and (admitted := self._admit_next()) is not None:
+        while budget > 0 and (admitted := self._admit_next()) is not None:
             rows.append(_chunk(admitted, budget))
             budget -= rows[-1].num_tokens
         if not rows:

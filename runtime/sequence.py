@@ -165,7 +165,6 @@ class Sequence:
         "first_token_ns",
         "max_output_tokens",
         "num_computed_tokens",
-        "order",
         "request",
         "rng_seed",
         "status",
@@ -173,10 +172,9 @@ class Sequence:
     )
 
     def __init__(
-        self, request: GenerationRequest, *, order: int, rng_seed: int, max_output_tokens: int
+        self, request: GenerationRequest, *, rng_seed: int, max_output_tokens: int
     ) -> None:
         self.request = request
-        self.order = order  # arrival rank; older means smaller, and goes first
         self.rng_seed = rng_seed & ((1 << _SEED_BITS) - 1)
         self.max_output_tokens = max_output_tokens
         self.status = SequenceStatus.WAITING

@@ -57,13 +57,13 @@ def test_an_empty_prompt_is_refused() -> None:
 def test_no_text_of_the_client_is_in_a_repr() -> None:
     secret = request("r", (31337, 31338), salt=b"pepper")
     stop = SamplingParams(max_tokens=1, stop=("canary",))
-    sequence = Sequence(secret, order=0, rng_seed=1, max_output_tokens=1)
+    sequence = Sequence(secret, rng_seed=1, max_output_tokens=1)
     shown = f"{secret!r} {stop!r} {sequence!r}"
     assert not any(word in shown for word in ("31337", "31338", "pepper", "canary"))
 
 
 def sequence(prompt: tuple[int, ...] = (1, 2, 3)) -> Sequence:
-    return Sequence(request("r", prompt), order=0, rng_seed=1, max_output_tokens=4)
+    return Sequence(request("r", prompt), rng_seed=1, max_output_tokens=4)
 
 
 def test_a_waiting_sequence_cannot_be_preempted() -> None:

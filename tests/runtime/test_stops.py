@@ -9,12 +9,13 @@ from runtime.stops import StopChecker
 from tests.runtime.harness import first_stop
 from tests.support.fake_runner import EOS_TOKEN_ID, PIECES, FakeDetokenizer
 
-SMALL_TEXTS = st.text(alphabet="abc", max_size=12)
+# Two letters, so that stop strings are met, and overlap with themselves and each other.
+SMALL_TEXTS = st.text(alphabet="ab", max_size=3)
 
 
 @given(
     pieces=st.lists(SMALL_TEXTS, max_size=12),
-    stops=st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4),
+    stops=st.lists(st.text(alphabet="ab", min_size=3, max_size=6), max_size=3),
 )
 def test_output_equals_a_search_of_the_whole_text(pieces: list[str], stops: list[str]) -> None:
     checker = StopChecker(stops)
@@ -31,7 +32,7 @@ def test_output_equals_a_search_of_the_whole_text(pieces: list[str], stops: list
     assert emitted == (whole if cut is None else whole[:cut])
 
 
-@given(pieces=st.lists(SMALL_TEXTS, max_size=12), stop=st.text("abc", min_size=1, max_size=5))
+@given(pieces=st.lists(SMALL_TEXTS, max_size=12), stop=st.text("ab", min_size=1, max_size=5))
 def test_nothing_is_held_back_longer_than_needed(pieces: list[str], stop: str) -> None:
     checker = StopChecker([stop])
     whole, emitted = "", ""
@@ -57,6 +58,12 @@ def test_a_stop_string_across_pieces() -> None:
     assert checker.is_stopped
     assert checker.push("three") == ""
     assert checker.flush() == ""
+
+
+def test_a_stop_string_that_begins_with_its_own_end() -> None:
+    checker = StopChecker(["aab"])
+    assert [checker.push(piece) for piece in ("xa", "a", "a", "b")] == ["x", "", "a", ""]
+    assert checker.is_stopped
 
 
 def test_the_stop_that_is_complete_first_wins() -> None:
