@@ -19,7 +19,6 @@ from attestation.errors import (
     MalformedEvidence,
     StaleEvidence,
     UnsupportedEvidence,
-    UntrustedEndorsement,
 )
 from attestation.keyset import Keyset, parse_keyset
 from attestation.model import AttestationResult, ClaimValue, EvidenceBundle, Nonce, Tier
@@ -139,9 +138,6 @@ class _Draft:
         kind: EvidenceKind,
     ) -> TdxClaims:
         """Under the anchors that the policy names and no other."""
-        with self.log.step("endorsements", "collateral is at hand"):
-            if collateral is None:
-                raise UntrustedEndorsement("endorsement_missing", "no collateral for this quote")
         verifier = kind.make_verifier(anchors.of_kinds(self.policy.anchor_kinds))
         claims = verifier.verify(quote, collateral, at=self.at, log=self.log)
         self.trust_anchor = claims.anchor.name
@@ -167,7 +163,7 @@ class _Draft:
     def reject(self, err: AttestationError) -> AttestationResult:
         """Tier "none" when there was nothing to judge, else "contraindicated"."""
         if not self.log.has_failed:
-            self.log.fail("evidence_format", err)
+            self.log.fail("endorsements" if err.code in MISSING_CODES else "evidence_format", err)
         self.log.not_applicable("remaining", f"not reached: {err.code} came first")
         is_unjudged = isinstance(err, MalformedEvidence | UnsupportedEvidence)
         tier: Tier = "none" if is_unjudged or err.code in MISSING_CODES else "contraindicated"

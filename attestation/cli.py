@@ -26,6 +26,7 @@ from attestation.model import (
     parse_nonce,
 )
 from attestation.policy import AppraisalPolicy, load_policy
+from attestation.tdx.quote import parse_quote
 
 EXIT_ACCEPT = 0
 EXIT_REJECT = 10
@@ -147,6 +148,7 @@ def _judge(
         nonce = None if nonce_hex is None else parse_nonce(nonce_hex)
         bundle = parse_bundle(data) if is_bundle else None
         quote = _quote_bytes(data) if bundle is None else bundle.quote
+        parse_quote(quote)  # malformed Evidence is that, whether or not collateral is at hand
         collateral = _source(collateral_path, bundle).find(quote)
     except AttestationError as err:
         return reject_unread(err, data, policy=policy, at=at)

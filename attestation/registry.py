@@ -21,7 +21,7 @@ class Verifier(Protocol):
     """Cryptography only; policy comes after it."""
 
     def verify(
-        self, quote_bytes: bytes, collateral: TdxCollateral, *, at: datetime, log: CheckLog
+        self, quote_bytes: bytes, collateral: TdxCollateral | None, *, at: datetime, log: CheckLog
     ) -> TdxClaims:
         """Raises: AttestationError."""
 

@@ -83,14 +83,19 @@ class TdxVerifier:
     anchors: TrustAnchors
 
     def verify(
-        self, quote_bytes: bytes, collateral: TdxCollateral, *, at: datetime, log: CheckLog
+        self, quote_bytes: bytes, collateral: TdxCollateral | None, *, at: datetime, log: CheckLog
     ) -> TdxClaims:
         """Claims of a genuine quote; ``log`` receives one entry a step.
+
+        ``collateral`` None is the failure "endorsement_missing", never a step left out.
 
         Raises: AttestationError: the code of the step that failed.
         """
         with log.step("quote_format", "the quote follows its format"):  # 1
             quote = parse_quote(quote_bytes)
+        with log.step("endorsements", "collateral is at hand"):
+            if collateral is None:
+                raise UntrustedEndorsement("endorsement_missing", "no collateral for this quote")
         with log.step("pck_chain", "the platform's certificate chain ends in a pinned root"):  # 2
             chain = self._verify_pck_chain(quote)
             pck = parse_pck_extension(chain.leaf)

@@ -4,10 +4,12 @@ Every case is Evidence of FakeTee with one fact changed and everything signed an
 needs it, so exactly one check may fail.  All are judged at AT, for NONCE, under "development".
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 from cryptography import x509
 
@@ -94,10 +96,16 @@ def _other_qe_identity(**changes: object) -> EvidenceBundle:
     return with_collateral(evidence(), samples.resign_qe_identity(TEE, text))
 
 
-def _edited_tcb_info(old: str, new: str) -> EvidenceBundle:
+def _rebuilt_tcb_info(change: Callable[[dict[str, Any]], object]) -> EvidenceBundle:
+    info = json.loads(FakePlatform().tcb_info(AT - DAY, AT + DAY))
+    change(info)
+    return with_collateral(evidence(), samples.resign_tcb_info(TEE, json.dumps(info)))
+
+
+def _edited_tcb_info(old: str, new: str, count: int = -1) -> EvidenceBundle:
     text = FakePlatform().tcb_info(AT - DAY, AT + DAY)
     assert old in text
-    return with_collateral(evidence(), samples.resign_tcb_info(TEE, text.replace(old, new)))
+    return with_collateral(evidence(), samples.resign_tcb_info(TEE, text.replace(old, new, count)))
 
 
 def _dated(tcb_info: timedelta, qe_identity: timedelta) -> EvidenceBundle:
@@ -256,8 +264,21 @@ CASES = (
     Case(
         "TCB info without levels",
         "format",
-        lambda: _edited_tcb_info('"tcbLevels":[{"tcb":{"sg', ""),
+        lambda: _rebuilt_tcb_info(lambda info: info.update(tcbLevels=[])),
     ),
+    Case(
+        "TCB info with 15 components",
+        "format",
+        lambda: _rebuilt_tcb_info(
+            lambda info: info["tcbLevels"][0]["tcb"]["sgxtcbcomponents"].pop()
+        ),
+    ),
+    Case(
+        "TCB info without module identities",
+        "tdx_module",
+        lambda: _rebuilt_tcb_info(lambda info: info.pop("tdxModuleIdentities")),
+    ),
+    Case("TCB info that is no JSON", "format", lambda: _edited_tcb_info("{", "", count=1)),
     Case(
         "TCB info of unknown status",
         "format",

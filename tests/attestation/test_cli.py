@@ -64,7 +64,7 @@ def test_json_is_the_result(verify: Callable[..., Result]) -> None:
         (samples.evidence(), ("--nonce", samples.OTHER_NONCE.hex()), 10),
         (samples.evidence(), ("--nonce", "abcd"), 30),
         (b"{", ("--nonce", _NONCE), 30),
-        (b"", (), 40),
+        (b"", (), 30),
         (FakeTee().quote(bytes(64)), (), 40),  # no collateral
         (FakeTee().quote(bytes(64)), ("--collateral", "none.json", "--offline"), 40),
         (replace(samples.evidence(), collateral=None), ("--nonce", _NONCE), 40),
