@@ -20,7 +20,7 @@ $(VENV)/.installed-test: $(INPUTS) | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 serve: $(VENV)/.installed  ## start the whole product with a real model
-	@$(BIN)/starshade up $(ARGS)
+	@exec $(BIN)/starshade up $(ARGS)
 
 test: $(VENV)/.installed-test  ## run every test this machine has the resources for
 	@$(BIN)/starshade models pull || echo "make test: no model; tests marked 'model' will be skipped"
