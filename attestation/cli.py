@@ -125,9 +125,9 @@ def verify(
 
 def exit_code(result: AttestationResult) -> int:
     """The process exit code that tells scripts what happened."""
-    code = result.code
-    if code is None:
-        return EXIT_ACCEPT if result.is_accepted else EXIT_REJECT
+    if result.is_accepted:
+        return EXIT_ACCEPT
+    code = result.code or ""
     if code in _MALFORMED_CODES:
         return EXIT_MALFORMED
     if code.startswith("unsupported_"):

@@ -14,7 +14,8 @@ from attestation.tdx.verifier import TdxClaims
 _SGX_DEBUG = 0x02  # ATTRIBUTES byte 0  [Intel SDM vol. 3D sec. 34.7.1]
 _TD_DEBUG = 1  # TDATTRIBUTES; bits 1..7 are reserved  [Intel TDX module ABI, TDATTRIBUTES]
 _SEPT_VE_DISABLE = 1 << 28
-_KNOWN_TD_BITS = _TD_DEBUG | _SEPT_VE_DISABLE | 1 << 29 | 1 << 30 | 1 << 31 | 1 << 63
+_MIGRATABLE = 1 << 29
+_KNOWN_TD_BITS = _TD_DEBUG | _SEPT_VE_DISABLE | _MIGRATABLE | 1 << 30 | 1 << 31 | 1 << 63
 _XFAM_FIXED_ONE = 0b11  # x87 and SSE state
 
 
@@ -88,15 +89,23 @@ class TdAttributesSound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoServiceTd:
-    """No service TD may act on this TD (before TD 1.5 there is none)."""
+    """No service TD may act on this TD.
+
+    A TD 1.0 report cannot name the service TD that migrates a migratable TD, so it may not be one.
+    """
 
     name: str = "service_td"
     passed: str = "no service TD is bound"
 
     def require(self, claims: TdxClaims) -> None:
-        """Raises: PolicyViolation("service_td_not_zero")."""
+        """Raises: PolicyViolation: service_td_not_zero, td_attributes."""
         report = claims.report
-        if isinstance(report, TdReport) and report.mr_service_td and any(report.mr_service_td):
+        if not isinstance(report, TdReport):
+            return
+        if report.mr_service_td is None:
+            if _bits(report.td_attributes) & _MIGRATABLE:
+                raise PolicyViolation("td_attributes", "MIGRATABLE, and the report names no one")
+        elif any(report.mr_service_td):
             raise PolicyViolation("service_td_not_zero", "MRSERVICETD is not zero")
 
 

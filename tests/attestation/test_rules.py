@@ -52,7 +52,8 @@ def _status(status: Any, *advisories: str) -> TdxClaims:
         (TdAttributesSound(is_septve_disable_required=False), _td(td_attributes=bytes(8))),
         (TdAttributesSound(is_septve_disable_required=True), _enclave()),
         (NoServiceTd(), _GOOD),
-        (NoServiceTd(), _td(mr_service_td=bytes(48))),
+        (NoServiceTd(), _enclave()),
+        (NoServiceTd(), _td(mr_service_td=bytes(48), td_attributes=bytes(3) + b"\x30" + bytes(4))),
         (TeeTypeAllowed(allowed=frozenset({"sgx"})), _enclave()),
         (_ALLOWED, _status("UpToDate", "INTEL-SA-00001")),
     ],
@@ -77,6 +78,7 @@ def test_good_claims_pass(rule: Rule, claims: TdxClaims) -> None:
             "td_attributes",
         ),
         (NoServiceTd(), _td(mr_service_td=bytes(47) + b"\1"), "service_td_not_zero"),
+        (NoServiceTd(), _td(td_attributes=bytes(3) + b"\x30" + bytes(4)), "td_attributes"),
         (TeeTypeAllowed(allowed=frozenset({"tdx"})), _enclave(), "tee_type"),
         (_ALLOWED, _status("OutOfDate"), "tcb_status"),
         # not even a rule built by hand can let a revoked platform in

@@ -232,3 +232,18 @@ def test_a_crl_is_current_from_its_update_until_just_before_the_next() -> None:
         with pytest.raises(AttestationError) as caught:
             require_crl_current(crl, moment)
         assert caught.value.code == code
+
+
+def test_a_crl_that_never_ends_is_refused() -> None:
+    """Spliced by hand: the library's builder insists on a next update."""
+    tbs = _crl().tbs_certlist_bytes
+    next_update_at = tbs.index(b"\x17\x0d", tbs.index(b"\x17\x0d") + 1)  # the second UTCTime
+    content = tbs[2:next_update_at] + tbs[next_update_at + 15 :]
+    endless = bytes([0x30, len(content)]) + content
+    signature = _KEYS["ca"].sign(endless, ec.ECDSA(hashes.SHA256()))
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
+    bits = b"\x03" + bytes([len(signature) + 1]) + b"\0" + signature
+    inner = endless + algorithm + bits
+
+    assert len(content) < 0x80 <= len(inner) < 0x100
+    assert _crl_code(b"\x30\x81" + bytes([len(inner)]) + inner) == "crl_expired"

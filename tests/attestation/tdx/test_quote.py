@@ -26,9 +26,10 @@ def _code(data: bytes) -> str:
     return caught.value.code
 
 
-def _v5(body_type: int, body: bytes, tee_type: int = 0x81) -> bytes:
+def _v5(body_type: int, body: bytes, tee_type: int = 0x81, *, declared: int = 0) -> bytes:
     header = struct.pack("<HHI", 5, 2, tee_type) + _QUOTE[8:48]
-    return header + struct.pack("<HI", body_type, len(body)) + body + _QUOTE[_V4_BODY_END:]
+    descriptor = struct.pack("<HI", body_type, declared or len(body))
+    return header + descriptor + body + _QUOTE[_V4_BODY_END:]
 
 
 def test_fields_are_where_the_format_says() -> None:
@@ -57,6 +58,7 @@ def test_version_5_names_its_body() -> None:
     assert (new.body.tee_tcb_svn_2, new.body.mr_service_td) == (b"\7" * 16, b"\t" * 48)
     assert replace(new.body, tee_tcb_svn_2=None, mr_service_td=None) == old.body
     assert _code(_v5(3, td10)) == "format"
+    assert _code(_v5(3, td15, declared=647)) == "format"
     assert _code(_v5(4, td15)) == "unsupported_version"
     assert _code(_v5(2, td10, tee_type=0)) == "tee_type"
 
@@ -81,6 +83,21 @@ def test_zero_padding_is_the_only_thing_after_the_end() -> None:
 )
 def test_lengths_and_types_are_checked(offset: int, field: bytes, code: str) -> None:
     assert _code(_QUOTE[:offset] + field + _QUOTE[offset + len(field) :]) == code
+
+
+def test_no_declared_byte_is_left_unread() -> None:
+    """A byte more in the outer or in the inner structure, its length corrected."""
+    outer = int.from_bytes(_QUOTE[632:636], "little")
+    inner = int.from_bytes(_QUOTE[766:770], "little")
+    longer_outer = _QUOTE[:632] + struct.pack("<I", outer + 1) + _QUOTE[636:] + b"\0"
+    longer_inner = longer_outer[:766] + struct.pack("<I", inner + 1) + longer_outer[770:]
+
+    assert _code(longer_outer) == "format"
+    assert _code(longer_inner) == "format"
+
+
+def test_version_3_is_for_sgx_alone() -> None:
+    assert _code(b"\3" + _QUOTE[1:]) == "tee_type"
 
 
 def test_every_truncation_is_refused() -> None:
