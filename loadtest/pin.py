@@ -12,13 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from attestation.appraise import appraise
-from attestation.policy import AppraisalPolicy
-
 from attestation.anchors import load_anchors
+from attestation.appraise import appraise
 from attestation.errors import AttestationError
 from attestation.keyset import parse_keyset
 from attestation.model import AttestationResult, Nonce, parse_bundle
+from attestation.policy import AppraisalPolicy
 from loadtest.client import Target, spki_sha256
 from loadtest.errors import GatewayNotAttested, GatewayUnreachable, LoadTestError
 
