@@ -45,3 +45,11 @@ def paged_attention(
 
     Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
     """
+
+def linear(pool: ThreadPool, x: Any, weight: Any, add: Any | None, out: Any) -> None:
+    """``out`` (T, O) = ``x`` (T, I) ``weight`` (O, I)^T + ``add`` (T, O); float32, contiguous.
+
+    ``out`` must not overlap ``x`` or ``weight``; it may be ``add``.  The GIL is released.
+
+    Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
+    """

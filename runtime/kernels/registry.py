@@ -18,7 +18,7 @@ from runtime.kernels.swiglu import SwiGlu
 
 REFERENCE = "reference"
 OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "linear": (REFERENCE,),
+    "linear": ("native", REFERENCE),
     "paged_attention": ("native", REFERENCE),
     "rms_norm": (REFERENCE,),
     "rope": (REFERENCE,),
@@ -41,7 +41,7 @@ def load_kernels(backends: Sequence[str], *, num_threads: int, head_dim: int) ->
     """The operators from the most preferred of ``backends``; references where none has one."""
     attention = find_backend("paged_attention", backends, head_dim=head_dim)
     return Kernels(
-        linear=find_backend("linear", backends).linear,
+        linear=find_backend("linear", backends).create(num_threads=num_threads),
         paged_attention=attention.create(num_threads=num_threads),
         rms_norm=find_backend("rms_norm", backends).rms_norm,
         rope=find_backend("rope", backends).rope,

@@ -4,45 +4,19 @@
 #include <stdexcept>
 #include <string>
 
+#include "isa.h"
+
 namespace starshade {
 namespace {
 
 // Below this many multiply-adds a task is done before a sleeping thread has woken (about 20 us).
 constexpr std::int64_t kWorthWaking = 200'000;
 
-struct Isa {
-  const char* name;
-  AttentionKernel kernel;
-};
-
-Isa choose() {
-#ifdef STARSHADE_HAS_avx512
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return {"avx512", avx512::attention};
-  }
-#endif
-#ifdef STARSHADE_HAS_avx2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {"avx2", avx2::attention};
-  }
-#endif
-  return {"portable", portable::attention};
-}
-
-const Isa& chosen() {
-  static const Isa isa = choose();
-  return isa;
-}
-
 void require(bool holds, const char* what, std::size_t sequence) {
   if (!holds) throw std::invalid_argument(what + (" of sequence " + std::to_string(sequence)));
 }
 
 }  // namespace
-
-AttentionKernel attention_kernel() { return chosen().kernel; }
-const char* isa_name() { return chosen().name; }
 
 AttentionStep::AttentionStep(const std::int32_t* query_starts, const std::int32_t* context_lens,
                              const std::int32_t* block_tables, std::size_t num_sequences,
@@ -92,7 +66,7 @@ void AttentionStep::attend(ThreadPool& pool, const AttentionArgs& args) {
       scratch_floats(std::size_t(std::max(kTileRows, group)), std::size_t(args.head_dim));
   scratch_.resize(pool.num_threads());
   for (std::vector<float>& scratch : scratch_) scratch.resize(num_floats);
-  const AttentionKernel kernel = attention_kernel();
+  const AttentionKernel kernel = best_isa().attention;
   const auto compute = [&](std::size_t task, std::size_t thread) {
     kernel(args, tasks_[task], scratch_[thread].data());
   };

@@ -42,8 +42,4 @@ class AttentionStep {
   std::int64_t num_scores_ = 0;  // (row, key) pairs for one KV head, about
 };
 
-// The best kernel for this CPU, and its name.
-AttentionKernel attention_kernel();
-const char* isa_name();
-
 }  // namespace starshade

@@ -1,27 +1,16 @@
 // Online-softmax attention of one tile, compiled once per instruction set [Milakov & Gimelshein
-// 2018; Dao et al. 2022].  GCC and Clang vector extensions; no C++ headers, see CMakeLists.txt.
+// 2018; Dao et al. 2022].
 #include "attention_kernel.h"
+
+#include "vec.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-typedef float Vec __attribute__((vector_size(kLanes * 4)));
-typedef float UnalignedVec __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef int32_t IntVec __attribute__((vector_size(kLanes * 4)));
-
 constexpr int kChunkVecs = kChunkKeys / kLanes;
+static_assert(kHeadDimStep == kLanes, "a head is whole vectors");
 constexpr float kMinusInfinity = -__builtin_inff();
-
-inline Vec load(const float* from) { return *reinterpret_cast<const UnalignedVec*>(from); }
-inline void store(float* to, Vec value) { *reinterpret_cast<UnalignedVec*>(to) = value; }
-inline Vec broadcast(float value) { return value - Vec{}; }
-
-inline float sum(Vec v) {
-  float total = 0;
-  for (int lane = 0; lane < kLanes; ++lane) total += v[lane];
-  return total;
-}
 
 // exp for x <= 0, to 2 ulp; 0 below -87 [Cephes expf: same reduction and polynomial].
 inline Vec exp_negative(Vec x) {

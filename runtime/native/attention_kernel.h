@@ -6,7 +6,7 @@
 
 namespace starshade {
 
-constexpr int kLanes = 16;        // head_dim is a multiple of it
+constexpr int kHeadDimStep = 16;  // head_dim is a multiple of it
 constexpr int kMaxHeadDim = 256;
 constexpr int kChunkKeys = 32;    // keys that are scored at a time
 constexpr int kTileRows = 32;     // (query, head) rows of a task, if the group is not larger
@@ -32,7 +32,7 @@ struct AttentionTask {
 
 // Floats of scratch for tasks of up to `rows` rows, 64-byte aligned by the caller.
 constexpr size_t scratch_floats(size_t rows, size_t head_dim) {
-  return rows * (2 * head_dim + kChunkKeys + kLanes) + head_dim * kChunkKeys;
+  return rows * (2 * head_dim + kChunkKeys + kHeadDimStep) + head_dim * kChunkKeys;
 }
 
 using AttentionKernel = void (*)(const AttentionArgs&, const AttentionTask&, float* scratch);

@@ -5,6 +5,8 @@
 #include <stdexcept>
 
 #include "attention.h"
+#include "isa.h"
+#include "linear.h"
 #include "thread_pool.h"
 
 namespace nb = nanobind;
@@ -18,6 +20,9 @@ using Int32Matrix = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, n
 using Rows = nb::ndarray<const float, nb::ndim<3>, nb::device::cpu>;
 using Cache = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OutMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr std::size_t kMaxThreads = 256;
 
@@ -43,7 +48,7 @@ void paged_attention(ThreadPool& pool, AttentionStep& step, Rows q, Cache k_cach
                      Out out, float scale) {
   const std::size_t num_heads = q.shape(1), head_dim = q.shape(2), num_kv_heads = k_cache.shape(2);
   require(std::int64_t(q.shape(0)) == step.num_rows(), "q has other rows than the step");
-  require(head_dim % kLanes == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
+  require(head_dim % kHeadDimStep == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
           "head_dim must be a multiple of 16, at most 256");
   require(q.stride(2) == 1 && q.stride(1) == std::int64_t(head_dim), "rows of q are contiguous");
   require(num_kv_heads > 0 && num_heads > 0 && num_heads % num_kv_heads == 0,
@@ -64,12 +69,25 @@ void paged_attention(ThreadPool& pool, AttentionStep& step, Rows q, Cache k_cach
   step.attend(pool, args);
 }
 
+void linear_layer(ThreadPool& pool, Matrix x, Matrix weight, Matrix add,
+                  OutMatrix out) {
+  require(x.shape(1) == weight.shape(1), "x and weight have one width");
+  require(out.shape(0) == x.shape(0) && out.shape(1) == weight.shape(0), "out has another shape");
+  require(!add.is_valid() || (add.shape(0) == out.shape(0) && add.shape(1) == out.shape(1)),
+          "add has the shape of out");
+  const LinearArgs args{x.data(), weight.data(), add.is_valid() ? add.data() : nullptr, out.data(),
+                        std::int64_t(x.shape(0)), std::int64_t(x.shape(1)),
+                        std::int64_t(weight.shape(0))};
+  nb::gil_scoped_release released;
+  linear(pool, args);
+}
+
 }  // namespace
 }  // namespace starshade
 
 NB_MODULE(_native, module) {
   using namespace starshade;
-  module.def("isa", &isa_name);
+  module.def("isa", [] { return best_isa().name; });
   nb::class_<ThreadPool>(module, "ThreadPool")
       .def("__init__", &new_pool, "num_threads"_a)
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
@@ -78,4 +96,6 @@ NB_MODULE(_native, module) {
            "block_tables"_a.noconvert(), nb::kw_only(), "num_blocks"_a, "block_size"_a);
   module.def("paged_attention", &paged_attention, "pool"_a, "step"_a, "q"_a.noconvert(),
              "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "out"_a.noconvert(), "scale"_a);
+  module.def("linear", &linear_layer, "pool"_a, "x"_a.noconvert(), "weight"_a.noconvert(),
+             "add"_a.noconvert().none(), "out"_a.noconvert());
 }

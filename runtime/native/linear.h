@@ -1,0 +1,11 @@
+// How is a linear layer shared among threads?
+#pragma once
+
+#include "linear_kernel.h"
+#include "thread_pool.h"
+
+namespace starshade {
+
+void linear(ThreadPool& pool, const LinearArgs& args);
+
+}  // namespace starshade

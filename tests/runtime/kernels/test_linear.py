@@ -1,0 +1,53 @@
+"""Does the compiled linear layer err no more than torch does, at any size?"""
+
+import pytest
+import torch
+
+from runtime.kernels.linear import reference
+from tests.support.resources import native_module
+
+SIZES = [1, 2, 7, 16, 97, 257]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 8, 11, 33])
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("with_add", [False, True])
+def test_native_agrees_with_the_reference(rows: int, width: int, with_add: bool) -> None:
+    native_module()
+    from runtime.kernels.linear import native
+
+    linear = native.create(num_threads=3)
+    for outputs in SIZES:
+        generator = torch.Generator().manual_seed(outputs)
+        x = torch.randn(rows, width, generator=generator)
+        weight = torch.randn(outputs, width, generator=generator)
+        add = torch.randn(rows, outputs, generator=generator) if with_add else None
+        exact = reference.linear(x.double(), weight.double(), None if add is None else add.double())
+        got, plain = linear(x, weight, add), reference.linear(x, weight, add)
+        assert got.shape == (rows, outputs)
+        # Sums in any order: the bound of a dot product, not torch's luck with tiny ones.
+        scale = x.double().abs() @ weight.double().abs().t()
+        scale += 0 if add is None else add.abs()
+        bound = torch.finfo(torch.float32).eps * scale * max(2.0, width**0.5)
+        assert ((got.double() - exact).abs() <= 2 * (plain.double() - exact).abs() + bound).all()
+
+
+def test_native_refuses_arrays_that_do_not_fit() -> None:
+    native = native_module()
+    pool, x, weight, out = native.ThreadPool(1), *map(torch.ones, [(2, 4), (3, 4), (2, 3)])
+    for wrong in (
+        (x[:, :3].contiguous(), weight, None, out),
+        (x, weight, None, out[:1]),
+        (x, weight, out[:1], out),
+    ):
+        with pytest.raises(ValueError, match=r"have|has"):
+            native.linear(pool, *wrong)
+    for wrong in (
+        (x.double(), weight, None, out),
+        (x, weight.t(), None, out),
+        (x, weight, None, out.double()),
+    ):
+        with pytest.raises(TypeError):
+            native.linear(pool, *wrong)
+    native.linear(pool, x, weight, out, out)  # adding in place is allowed
+    assert torch.equal(out, torch.full((2, 3), 5.0))
