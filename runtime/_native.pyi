@@ -4,17 +4,22 @@ from typing import Any
 
 from runtime.plan import Int32Array
 
-def isa() -> str:
-    """The instruction set chosen for this CPU: portable, avx2 or avx512."""
+def isas() -> tuple[str, ...]:
+    """The instruction sets usable on this CPU, the best first: avx512, avx2, portable."""
 
-class ThreadPool:
+class Cpu:
     """``num_threads - 1`` parked threads and the caller; one call at a time."""
 
-    def __init__(self, num_threads: int) -> None:
-        """Raises: ValueError unless 1 <= num_threads <= 256."""
+    def __init__(self, num_threads: int, isa: str = "") -> None:
+        """``isa`` is one of ``isas()``, empty for the best.
+
+        Raises: ValueError for another, or unless 1 <= num_threads <= 256.
+        """
 
     @property
     def num_threads(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
 
 class AttentionStep:
     """A checked copy of one step's ragged batch; reusable for every layer."""
@@ -31,7 +36,7 @@ class AttentionStep:
         """Raises: ValueError when the arrays contradict each other."""
 
 def paged_attention(
-    pool: ThreadPool,
+    cpu: Cpu,
     step: AttentionStep,
     q: Any,
     k_cache: Any,
@@ -46,7 +51,7 @@ def paged_attention(
     Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
     """
 
-def linear(pool: ThreadPool, x: Any, weight: Any, add: Any | None, out: Any) -> None:
+def linear(cpu: Cpu, x: Any, weight: Any, add: Any | None, out: Any) -> None:
     """``out`` (T, O) = ``x`` (T, I) ``weight`` (O, I)^T + ``add`` (T, O); float32, contiguous.
 
     ``out`` must not overlap ``x`` or ``weight``; it may be ``add``.  The GIL is released.

@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "isa.h"
-
 namespace starshade {
 namespace {
 
@@ -59,14 +57,13 @@ void AttentionStep::plan_tasks(std::int32_t group, std::int32_t num_kv_heads) {
   }
 }
 
-void AttentionStep::attend(ThreadPool& pool, const AttentionArgs& args) {
+void AttentionStep::attend(ThreadPool& pool, AttentionKernel kernel, const AttentionArgs& args) {
   const std::int32_t group = args.num_heads / args.num_kv_heads;
   if (tasks_.empty()) plan_tasks(group, args.num_kv_heads);
   const std::size_t num_floats =
       scratch_floats(std::size_t(std::max(kTileRows, group)), std::size_t(args.head_dim));
   scratch_.resize(pool.num_threads());
   for (std::vector<float>& scratch : scratch_) scratch.resize(num_floats);
-  const AttentionKernel kernel = best_isa().attention;
   const auto compute = [&](std::size_t task, std::size_t thread) {
     kernel(args, tasks_[task], scratch_[thread].data());
   };

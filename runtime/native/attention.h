@@ -23,7 +23,7 @@ class AttentionStep {
   std::int64_t num_rows() const { return num_rows_; }
 
   // Computes all rows; scratch grows inside the step and is kept for the next layer.
-  void attend(ThreadPool& pool, const AttentionArgs& args);
+  void attend(ThreadPool& pool, AttentionKernel kernel, const AttentionArgs& args);
 
  private:
   void plan_tasks(std::int32_t group, std::int32_t num_kv_heads);

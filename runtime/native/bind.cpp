@@ -1,8 +1,10 @@
 // How does Python call the kernels?  Arrays come by DLPack or buffer; the GIL is released.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "attention.h"
 #include "isa.h"
@@ -30,9 +32,28 @@ void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
-void new_pool(ThreadPool* self, std::size_t num_threads) {
+// Threads and the kernels that run on them.
+struct Cpu {
+  Cpu(std::size_t num_threads, const Isa& isa) : threads(num_threads), isa(isa) {}
+  ThreadPool threads;
+  const Isa& isa;
+};
+
+void new_cpu(Cpu* self, std::size_t num_threads, const std::string& isa) {
   require(num_threads >= 1 && num_threads <= kMaxThreads, "num_threads is out of range");
-  new (self) ThreadPool(num_threads);
+  for (const Isa& usable : usable_isas()) {
+    if (isa.empty() || isa == usable.name) {
+      new (self) Cpu(num_threads, usable);
+      return;
+    }
+  }
+  throw std::invalid_argument("the instruction set is unknown or not usable here");
+}
+
+nb::tuple isa_names() {
+  nb::list names;
+  for (const Isa& usable : usable_isas()) names.append(usable.name);
+  return nb::tuple(names);
 }
 
 void new_step(AttentionStep* self, Int32Vector query_starts, Int32Vector context_lens,
@@ -44,7 +65,7 @@ void new_step(AttentionStep* self, Int32Vector query_starts, Int32Vector context
                            num_sequences, block_tables.shape(1), num_blocks, block_size);
 }
 
-void paged_attention(ThreadPool& pool, AttentionStep& step, Rows q, Cache k_cache, Cache v_cache,
+void paged_attention(Cpu& cpu, AttentionStep& step, Rows q, Cache k_cache, Cache v_cache,
                      Out out, float scale) {
   const std::size_t num_heads = q.shape(1), head_dim = q.shape(2), num_kv_heads = k_cache.shape(2);
   require(std::int64_t(q.shape(0)) == step.num_rows(), "q has other rows than the step");
@@ -66,10 +87,10 @@ void paged_attention(ThreadPool& pool, AttentionStep& step, Rows q, Cache k_cach
                            q.stride(0), std::int32_t(num_heads), std::int32_t(num_kv_heads),
                            std::int32_t(head_dim), step.block_size()};
   nb::gil_scoped_release released;
-  step.attend(pool, args);
+  step.attend(cpu.threads, cpu.isa.attention, args);
 }
 
-void linear_layer(ThreadPool& pool, Matrix x, Matrix weight, Matrix add,
+void linear_layer(Cpu& cpu, Matrix x, Matrix weight, Matrix add,
                   OutMatrix out) {
   require(x.shape(1) == weight.shape(1), "x and weight have one width");
   require(out.shape(0) == x.shape(0) && out.shape(1) == weight.shape(0), "out has another shape");
@@ -79,7 +100,7 @@ void linear_layer(ThreadPool& pool, Matrix x, Matrix weight, Matrix add,
                         std::int64_t(x.shape(0)), std::int64_t(x.shape(1)),
                         std::int64_t(weight.shape(0))};
   nb::gil_scoped_release released;
-  linear(pool, args);
+  linear(cpu.threads, cpu.isa.linear, args);
 }
 
 }  // namespace
@@ -87,15 +108,16 @@ void linear_layer(ThreadPool& pool, Matrix x, Matrix weight, Matrix add,
 
 NB_MODULE(_native, module) {
   using namespace starshade;
-  module.def("isa", [] { return best_isa().name; });
-  nb::class_<ThreadPool>(module, "ThreadPool")
-      .def("__init__", &new_pool, "num_threads"_a)
-      .def_prop_ro("num_threads", &ThreadPool::num_threads);
+  module.def("isas", &isa_names);
+  nb::class_<Cpu>(module, "Cpu")
+      .def("__init__", &new_cpu, "num_threads"_a, "isa"_a = "")
+      .def_prop_ro("num_threads", [](const Cpu& cpu) { return cpu.threads.num_threads(); })
+      .def_prop_ro("isa", [](const Cpu& cpu) { return cpu.isa.name; });
   nb::class_<AttentionStep>(module, "AttentionStep")
       .def("__init__", &new_step, "query_starts"_a.noconvert(), "context_lens"_a.noconvert(),
            "block_tables"_a.noconvert(), nb::kw_only(), "num_blocks"_a, "block_size"_a);
-  module.def("paged_attention", &paged_attention, "pool"_a, "step"_a, "q"_a.noconvert(),
+  module.def("paged_attention", &paged_attention, "cpu"_a, "step"_a, "q"_a.noconvert(),
              "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "out"_a.noconvert(), "scale"_a);
-  module.def("linear", &linear_layer, "pool"_a, "x"_a.noconvert(), "weight"_a.noconvert(),
+  module.def("linear", &linear_layer, "cpu"_a, "x"_a.noconvert(), "weight"_a.noconvert(),
              "add"_a.noconvert().none(), "out"_a.noconvert());
 }

@@ -3,26 +3,28 @@
 namespace starshade {
 namespace {
 
-Isa choose() {
+std::vector<Isa> find() {
+  std::vector<Isa> isas;
 #ifdef STARSHADE_HAS_avx512
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return {"avx512", avx512::attention, avx512::linear};
+    isas.push_back({"avx512", avx512::attention, avx512::linear});
   }
 #endif
 #ifdef STARSHADE_HAS_avx2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {"avx2", avx2::attention, avx2::linear};
+    isas.push_back({"avx2", avx2::attention, avx2::linear});
   }
 #endif
-  return {"portable", portable::attention, portable::linear};
+  isas.push_back({"portable", portable::attention, portable::linear});
+  return isas;
 }
 
 }  // namespace
 
-const Isa& best_isa() {
-  static const Isa isa = choose();
-  return isa;
+const std::vector<Isa>& usable_isas() {
+  static const std::vector<Isa> isas = find();
+  return isas;
 }
 
 }  // namespace starshade

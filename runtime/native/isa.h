@@ -1,6 +1,8 @@
 // Which instruction set do the kernels use on this CPU?
 #pragma once
 
+#include <vector>
+
 #include "attention_kernel.h"
 #include "linear_kernel.h"
 
@@ -12,7 +14,7 @@ struct Isa {
   LinearKernel linear;
 };
 
-// The best that is compiled in and that this CPU has.
-const Isa& best_isa();
+// Those that are compiled in and that this CPU has, the best first; never empty.
+const std::vector<Isa>& usable_isas();
 
 }  // namespace starshade

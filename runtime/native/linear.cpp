@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "isa.h"
-
 namespace starshade {
 namespace {
 
@@ -15,8 +13,7 @@ constexpr std::int64_t kWorthWaking = 200'000;
 
 }  // namespace
 
-void linear(ThreadPool& pool, const LinearArgs& args) {
-  const LinearKernel kernel = best_isa().linear;
+void linear(ThreadPool& pool, LinearKernel kernel, const LinearArgs& args) {
   if (args.rows * args.outputs * args.width < kWorthWaking) {
     kernel(args, 0, args.outputs);
     return;

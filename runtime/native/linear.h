@@ -6,6 +6,6 @@
 
 namespace starshade {
 
-void linear(ThreadPool& pool, const LinearArgs& args);
+void linear(ThreadPool& pool, LinearKernel kernel, const LinearArgs& args);
 
 }  // namespace starshade

@@ -13,15 +13,15 @@ from runtime import _native
 class NativeLinear:
     """See ``runtime.kernels.linear.Linear``; float32, contiguous."""
 
-    def __init__(self, *, num_threads: int) -> None:
-        self._pool = _native.ThreadPool(num_threads)
+    def __init__(self, cpu: _native.Cpu) -> None:
+        self._cpu = cpu
 
     def __call__(self, x: Tensor, weight: Tensor, add: Tensor | None = None) -> Tensor:
         out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.float32)
-        _native.linear(self._pool, x, weight, add, out)
+        _native.linear(self._cpu, x, weight, add, out)
         return out
 
 
 def create(*, num_threads: int) -> NativeLinear:
     """With a pool of ``num_threads``, the caller's thread included."""
-    return NativeLinear(num_threads=num_threads)
+    return NativeLinear(_native.Cpu(num_threads))

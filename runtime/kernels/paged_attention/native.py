@@ -18,8 +18,8 @@ def supports_head_dim(head_dim: int) -> bool:
 class NativePagedAttention:
     """See ``runtime.kernels.paged_attention.PagedAttention``."""
 
-    def __init__(self, *, num_threads: int) -> None:
-        self._pool = _native.ThreadPool(num_threads)
+    def __init__(self, cpu: _native.Cpu) -> None:
+        self._cpu = cpu
 
     def prepare(self, plan: StepPlan, *, num_blocks: int, block_size: int) -> _native.AttentionStep:
         return _native.AttentionStep(
@@ -39,10 +39,10 @@ class NativePagedAttention:
         scale: float,
     ) -> Tensor:
         out = torch.empty(q.shape, dtype=torch.float32)
-        _native.paged_attention(self._pool, step, q, k_cache, v_cache, out, scale)
+        _native.paged_attention(self._cpu, step, q, k_cache, v_cache, out, scale)
         return out
 
 
 def create(*, num_threads: int) -> NativePagedAttention:
     """With a pool of ``num_threads``, the caller's thread included."""
-    return NativePagedAttention(num_threads=num_threads)
+    return NativePagedAttention(_native.Cpu(num_threads))

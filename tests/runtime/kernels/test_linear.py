@@ -3,20 +3,28 @@
 import pytest
 import torch
 
-from runtime.kernels.linear import reference
+from runtime.kernels.linear import Linear, reference
 from tests.support.resources import native_module
 
+ISAS = ["avx512", "avx2", "portable"]
 SIZES = [1, 2, 7, 16, 97, 257]
+
+
+def native_linear(isa: str) -> Linear:
+    if isa not in native_module().isas():
+        pytest.skip(f"this CPU has no {isa}")
+    from runtime import _native
+    from runtime.kernels.linear.native import NativeLinear
+
+    return NativeLinear(_native.Cpu(3, isa))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 8, 11, 33])
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("with_add", [False, True])
-def test_native_agrees_with_the_reference(rows: int, width: int, with_add: bool) -> None:
-    native_module()
-    from runtime.kernels.linear import native
-
-    linear = native.create(num_threads=3)
+@pytest.mark.parametrize("isa", ISAS)
+def test_native_agrees_with_the_reference(rows: int, width: int, with_add: bool, isa: str) -> None:
+    linear = native_linear(isa)
     for outputs in SIZES:
         generator = torch.Generator().manual_seed(outputs)
         x = torch.randn(rows, width, generator=generator)
@@ -34,20 +42,20 @@ def test_native_agrees_with_the_reference(rows: int, width: int, with_add: bool)
 
 def test_native_refuses_arrays_that_do_not_fit() -> None:
     native = native_module()
-    pool, x, weight, out = native.ThreadPool(1), *map(torch.ones, [(2, 4), (3, 4), (2, 3)])
+    cpu, x, weight, out = native.Cpu(1), *map(torch.ones, [(2, 4), (3, 4), (2, 3)])
     for wrong in (
         (x[:, :3].contiguous(), weight, None, out),
         (x, weight, None, out[:1]),
         (x, weight, out[:1], out),
     ):
         with pytest.raises(ValueError, match=r"have|has"):
-            native.linear(pool, *wrong)
+            native.linear(cpu, *wrong)
     for wrong in (
         (x.double(), weight, None, out),
         (x, weight.t(), None, out),
         (x, weight, None, out.double()),
     ):
         with pytest.raises(TypeError):
-            native.linear(pool, *wrong)
-    native.linear(pool, x, weight, out, out)  # adding in place is allowed
+            native.linear(cpu, *wrong)
+    native.linear(cpu, x, weight, out, out)  # adding in place is allowed
     assert torch.equal(out, torch.full((2, 3), 5.0))

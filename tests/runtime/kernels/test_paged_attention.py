@@ -38,6 +38,11 @@ def backend(name: str, *, num_threads: int = 2) -> Any:
     return module.create(num_threads=num_threads)
 
 
+def native_attention(num_threads: int, isa: str) -> Any:
+    module = importlib.import_module("runtime.kernels.paged_attention.native")
+    return module.NativePagedAttention(native_module().Cpu(num_threads, isa))
+
+
 def naive(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """float64, one row and one head at a time. q: (Q, H, D), keys, values: (C, K, D)."""
     group = q.shape[1] // keys.shape[1]
@@ -120,13 +125,17 @@ def test_agrees_with_naive(name: str, batch: str, shape: tuple[int, int, int, in
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
 def test_native_agrees_with_the_reference(
-    shape: tuple[int, int, int, int], num_threads: int
+    shape: tuple[int, int, int, int], num_threads: int, isa: str
 ) -> None:
+    native = native_module()
+    if isa not in native.isas():
+        pytest.skip(f"this CPU has no {isa}")
     case = Case(shape, BATCHES["mixed"])
     error, reference_error = (
         (case.attend(attention).double() - case.exact()).abs().max()
-        for attention in (backend("native", num_threads=num_threads), backend("reference"))
+        for attention in (native_attention(num_threads, isa), backend("reference"))
     )
     assert error <= 2 * reference_error + torch.finfo(torch.float32).eps
 
@@ -189,7 +198,7 @@ def test_native_refuses_arrays_that_do_not_fit() -> None:
     step = backend("native").prepare(
         case.plan, num_blocks=case.num_blocks, block_size=case.block_size
     )
-    pool, out = native.ThreadPool(1), torch.empty(2, 9, 64)
+    cpu, out = native.Cpu(1), torch.empty(2, 9, 64)
     caches = (case.k_cache, case.v_cache)
     for q, k_cache, v_cache, to in (
         (case.q[:1], *caches, out),
@@ -199,8 +208,10 @@ def test_native_refuses_arrays_that_do_not_fit() -> None:
         (case.q, *caches, out[:, :8].contiguous()),
     ):
         with pytest.raises(ValueError, match=r"\w"):
-            native.paged_attention(pool, step, q, k_cache, v_cache, to, 1.0)
+            native.paged_attention(cpu, step, q, k_cache, v_cache, to, 1.0)
     with pytest.raises(TypeError):
-        native.paged_attention(pool, step, case.q.double(), *caches, out, 1.0)
+        native.paged_attention(cpu, step, case.q.double(), *caches, out, 1.0)
     with pytest.raises(ValueError, match="num_threads"):
-        native.ThreadPool(0)
+        native.Cpu(0)
+    with pytest.raises(ValueError, match="instruction set"):
+        native.Cpu(1, "mmx")
