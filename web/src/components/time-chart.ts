@@ -110,7 +110,7 @@ export class TimeChart extends HTMLElement {
       width: Math.max(1, this.#canvas.clientWidth),
       height: HEIGHT_PX,
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [8, 20, 0, 0], // room for the half of the last time that stands out
       cursor: {
         sync: { key: SYNC_KEY },
         y: false,

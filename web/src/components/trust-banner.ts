@@ -11,7 +11,7 @@ declare global {
 
 export class TrustBanner extends HTMLElement {
   update(workers: readonly Worker[]): void {
-    const simulated = workers.filter((worker) => worker.simulated).map((worker) => worker.id);
+    const simulated = workers.filter((worker) => worker.simulated === true).map((worker) => worker.id);
     this.hidden = simulated.length === 0;
     if (this.hidden) {
       this.replaceChildren();

@@ -2,7 +2,7 @@
 
 import { el, replaceKeepingFocus } from "../dom.ts";
 import { formatDateTime, formatSpan } from "../format.ts";
-import { formatState, type ViewState, WINDOWS } from "../state.ts";
+import { formatState, leavePast, type ViewState, WINDOWS } from "../state.ts";
 
 declare global {
   interface HTMLElementTagNameMap {
@@ -14,12 +14,12 @@ declare global {
 export class ViewControls extends HTMLElement {
   readonly #windows = el("nav", { class: "segments", "aria-label": "Window of time" });
   readonly #select = el("select", { id: "model", "data-key": "model" });
-  readonly #label = el("label", { for: "model" }, "Model ", this.#select);
+  readonly #model = el("div", { class: "model" }, el("label", { for: "model" }, "Model"), this.#select);
   readonly #live = el("div", { class: "live" });
 
   connectedCallback(): void {
     if (this.childElementCount > 0) return;
-    this.append(this.#windows, this.#label, this.#live);
+    this.append(this.#windows, this.#model, this.#live);
     this.#select.addEventListener("change", () => {
       const detail = this.#select.value === "" ? null : this.#select.value;
       this.dispatchEvent(new CustomEvent<string | null>("model", { bubbles: true, detail }));
@@ -63,7 +63,7 @@ export class ViewControls extends HTMLElement {
         `${formatSpan(state.windowS)} until ${formatDateTime(endS)}`) : null,
       link("earlier", "Earlier", { untilS: Math.round(endS - state.windowS), runId: null }, "One window back"),
       isPast ? link("later", "Later", { untilS: laterS >= nowS ? null : Math.round(laterS), runId: null }, "One window on") : null,
-      isPast ? link("now", "Now", { untilS: null, runId: null }, "Follow the clock again") : null,
+      isPast ? link("now", "Now", leavePast(state), "Follow the clock again") : null,
       link("pause", state.paused ? "Resume" : "Pause", { paused: !state.paused },
         state.paused ? "Refresh every 5 s" : "Stop refreshing"));
   }

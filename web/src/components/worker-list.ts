@@ -30,7 +30,7 @@ function workerCard(worker: Worker, nowS: number): HTMLElement {
   const facts: (readonly [string, string | Node])[] = [
     ["Appraised", timeElement(worker.appraised_s, formatAge(nowS - worker.appraised_s))],
     ["Valid", validity(worker, nowS)],
-    ["TEE", worker.tee === null ? "unknown" : worker.simulated ? `${worker.tee}, simulated` : worker.tee],
+    ["TEE", worker.tee === null ? "unknown" : worker.simulated === true ? `${worker.tee}, simulated` : worker.tee],
     ["Trust anchor", worker.trust_anchor ?? "unknown"],
     ["Policy", worker.policy ?? "unknown"],
     ["Weights", digest(worker.weights_sha256)],
@@ -39,7 +39,6 @@ function workerCard(worker: Worker, nowS: number): HTMLElement {
   return el("article", { class: "card worker", "aria-label": `Worker ${worker.id}` },
     el("header", {}, el("h3", {}, worker.id), badge),
     el("p", { class: "reason" },
-      isExpired(worker, nowS) ? "This appraisal has expired. It said: " : null,
       worker.reason ?? "No reason was recorded.",
       worker.code === null ? null : " ",
       worker.code === null ? null : el("code", { class: "code" }, worker.code)),
