@@ -44,7 +44,9 @@ class App {
     document.addEventListener("model", (event) => {
       this.#go({ ...this.#state, model: (event as CustomEvent<string | null>).detail }, "push");
     });
-    document.addEventListener("zoom", (event) => this.#zoom((event as CustomEvent<ZoomDetail>).detail));
+    document.addEventListener("zoom", (event) =>
+      this.#zoom((event as CustomEvent<ZoomDetail>).detail),
+    );
     document.addEventListener("twin", () => this.#toggleTwins());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       for (const chart of this.#charts) chart.recolour();
@@ -54,7 +56,8 @@ class App {
 
   /** Take over a state: write it to the URL, show what is known, then ask for the rest. */
   #go(state: ViewState, history: "push" | "replace" | "none"): void {
-    const asksTheSame = formatState({ ...state, open: [] }) === formatState({ ...this.#state, open: [] });
+    const asksTheSame =
+      formatState({ ...state, open: [] }) === formatState({ ...this.#state, open: [] });
     this.#state = state;
     if (history === "push") window.history.pushState(null, "", formatState(state));
     if (history === "replace") window.history.replaceState(null, "", formatState(state));
@@ -63,8 +66,12 @@ class App {
   }
 
   #follow(event: MouseEvent): void {
-    if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-    const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>("a[data-nav]") : null;
+    if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey)
+      return;
+    const link =
+      event.target instanceof Element
+        ? event.target.closest<HTMLAnchorElement>("a[data-nav]")
+        : null;
     if (link === null) return;
     event.preventDefault();
     this.#go(parseState(link.search), "push");
@@ -76,8 +83,11 @@ class App {
   }
 
   #toggleTwins(): void {
-    const open = this.#charts.filter((chart) => chart.twinOpen).map((chart) => chart.dataset["chart"] ?? "");
-    if (open.sort().join() !== [...this.#state.open].sort().join()) this.#go({ ...this.#state, open }, "replace");
+    const open = this.#charts
+      .filter((chart) => chart.twinOpen)
+      .map((chart) => chart.dataset["chart"] ?? "");
+    if (open.sort().join() !== [...this.#state.open].sort().join())
+      this.#go({ ...this.#state, open }, "replace");
   }
 
   /** One refresh at a time; the newest question wins; the next one is due 5 s after the answer. */
@@ -104,10 +114,12 @@ class App {
   /** Keep the last numbers and say from when they are; without any, say what to do. */
   #notify(problem: string | null): void {
     const notice = required("notice");
-    const text = problem === null ? ""
-      : this.#snapshot === null
-        ? `No answer from the observatory (${problem}). Is \`starshade observatory\` running? Trying again.`
-        : `Not up to date (${problem}): these are the numbers of ${formatClock(this.#snapshot.overview.now_s)} UTC. Trying again.`;
+    const text =
+      problem === null
+        ? ""
+        : this.#snapshot === null
+          ? `No answer from the observatory (${problem}). Is \`starshade observatory\` running? Trying again.`
+          : `Not up to date (${problem}): these are the numbers of ${formatClock(this.#snapshot.overview.now_s)} UTC. Trying again.`;
     notice.hidden = problem === null;
     if (notice.textContent !== text) notice.textContent = text;
   }
@@ -139,7 +151,12 @@ class App {
     required("numbers").hidden = isEmpty;
     if (isEmpty) {
       const latest = requests[0];
-      replaceKeepingFocus(empty, ...(latest === undefined ? firstSteps() : this.#elsewhere(latest.started_s, overview.now_s)));
+      replaceKeepingFocus(
+        empty,
+        ...(latest === undefined
+          ? firstSteps()
+          : this.#elsewhere(latest.started_s, overview.now_s)),
+      );
       return;
     }
     const specs = chartSpecs(overview);
@@ -152,14 +169,26 @@ class App {
   /** Nothing in this window, but there is something: lead there. */
   #elsewhere(latestS: number, nowS: number): readonly Node[] {
     const fits = WINDOWS.find(({ seconds }) => nowS - latestS < seconds * 0.9);
-    const target = fits === undefined
-      ? { ...this.#state, model: null, untilS: Math.ceil(latestS + 60) }
-      : { ...this.#state, model: null, untilS: null, windowS: fits.seconds };
+    const target =
+      fits === undefined
+        ? { ...this.#state, model: null, untilS: Math.ceil(latestS + 60) }
+        : { ...this.#state, model: null, untilS: null, windowS: fits.seconds };
     return [
       el("h2", { id: "h-empty" }, "No requests in this window"),
-      el("p", {}, `The latest request is of ${formatDateTime(latestS)} UTC, ${formatAge(nowS - latestS)}. `,
-        el("a", { "data-nav": "", "data-key": "elsewhere", href: formatState({ ...target, runId: null }) },
-          fits === undefined ? "Show that time" : `Show the last ${fits.label}`)),
+      el(
+        "p",
+        {},
+        `The latest request is of ${formatDateTime(latestS)} UTC, ${formatAge(nowS - latestS)}. `,
+        el(
+          "a",
+          {
+            "data-nav": "",
+            "data-key": "elsewhere",
+            href: formatState({ ...target, runId: null }),
+          },
+          fits === undefined ? "Show that time" : `Show the last ${fits.label}`,
+        ),
+      ),
     ];
   }
 }

@@ -55,7 +55,11 @@ export interface ChartSpec {
   readonly table: TableSpec;
 }
 
-const DASHES: Readonly<Record<QuantilePercent, readonly number[]>> = { 50: [], 90: [6, 3], 99: [2, 3] };
+const DASHES: Readonly<Record<QuantilePercent, readonly number[]>> = {
+  50: [],
+  90: [6, 3],
+  99: [2, 3],
+};
 const NO_ROWS = "No requests in this window.";
 
 export const DEFINITIONS = {
@@ -136,10 +140,22 @@ function requestSpec(overview: Overview): ChartSpec {
     summary: `${formatCount(totals.requests)} requests, ${formatCount(totals.errors)} failed.`,
     note: `${formatCount(totals.requests)} requests, ${formatCount(totals.errors)} failed (${formatPercent(totals.errors, totals.requests)}).`,
     series: [
-      { ...bar, label: "requests", values: series.requests.map((n) => n / stepS), swatch: "requests", colour: "--bar",
-        overall: formatRate(totals.requests / spanS) },
-      { ...bar, label: "failed", values: series.errors.map((n) => n / stepS), swatch: "errors", colour: "--bad",
-        overall: formatRate(totals.errors / spanS) },
+      {
+        ...bar,
+        label: "requests",
+        values: series.requests.map((n) => n / stepS),
+        swatch: "requests",
+        colour: "--bar",
+        overall: formatRate(totals.requests / spanS),
+      },
+      {
+        ...bar,
+        label: "failed",
+        values: series.errors.map((n) => n / stepS),
+        swatch: "errors",
+        colour: "--bad",
+        overall: formatRate(totals.errors / spanS),
+      },
     ],
     bands: [],
     formatY: (value) => (value === 0 ? "0" : formatAxis(formatRate(value))),
@@ -173,7 +189,8 @@ function cacheSpec(overview: Overview): ChartSpec {
     const prompt = series.prompt_tokens[i] ?? 0;
     return prompt > 0 ? (series.cached_tokens[i] ?? 0) / prompt : null;
   };
-  const asPercent = (value: number | null): string => (value === null ? NONE : formatPercent(value, 1));
+  const asPercent = (value: number | null): string =>
+    value === null ? NONE : formatPercent(value, 1);
   const whole = describeHitRate(totals.cached_tokens, totals.prompt_tokens);
   return {
     ...frame(overview),
@@ -183,8 +200,17 @@ function cacheSpec(overview: Overview): ChartSpec {
     summary: `${whole}.`,
     note: `${whole}.`,
     series: [
-      { label: "hit rate", kind: "line", values: series.t_s.map((_, i) => ratio(i)), swatch: "cache", colour: "--cache",
-        overall: formatPercent(totals.cached_tokens, totals.prompt_tokens), format: asPercent, width: 2, dash: [] },
+      {
+        label: "hit rate",
+        kind: "line",
+        values: series.t_s.map((_, i) => ratio(i)),
+        swatch: "cache",
+        colour: "--cache",
+        overall: formatPercent(totals.cached_tokens, totals.prompt_tokens),
+        format: asPercent,
+        width: 2,
+        dash: [],
+      },
     ],
     bands: [],
     formatY: (value) => `${Math.round(value * 100)}${NBSP}%`,
@@ -199,7 +225,11 @@ function cacheSpec(overview: Overview): ChartSpec {
       rows: newestFirst(overview, (i) =>
         ratio(i) === null
           ? null
-          : [asPercent(ratio(i)), formatCount(series.cached_tokens[i] ?? 0), formatCount(series.prompt_tokens[i] ?? 0)],
+          : [
+              asPercent(ratio(i)),
+              formatCount(series.cached_tokens[i] ?? 0),
+              formatCount(series.prompt_tokens[i] ?? 0),
+            ],
       ),
       empty: NO_ROWS,
     },
@@ -233,14 +263,18 @@ function newestFirst(
 function fewSamplesNote(counts: readonly number[], stepS: number): string {
   const filled = counts.filter((count) => count > 0);
   const step = `Intervals of ${formatCount(stepS)}${NBSP}s`;
-  const few = QUANTILES.map((q) => ({ q, n: filled.filter((count) => hasFewSamples(count, q)).length }))
-    .filter(({ n }) => n > 0);
+  const few = QUANTILES.map((q) => ({
+    q,
+    n: filled.filter((count) => hasFewSamples(count, q)).length,
+  })).filter(({ n }) => n > 0);
   if (few.length === QUANTILES.length && few.every(({ n }) => n === filled.length)) {
     return `${step}; few samples in every one.`;
   }
   if (filled.length === 0 || few.length === 0) return `${step}.`;
   const everywhere = few.filter(({ n }) => n === filled.length).map(({ q }) => `p${q}`);
-  const partly = few.filter(({ n }) => n < filled.length).map(({ q, n }) => `p${q} in ${n} of ${filled.length}`);
+  const partly = few
+    .filter(({ n }) => n < filled.length)
+    .map(({ q, n }) => `p${q} in ${n} of ${filled.length}`);
   const parts = [
     ...(everywhere.length > 0 ? [`${everywhere.join(", ")} throughout`] : []),
     ...partly,

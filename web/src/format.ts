@@ -83,9 +83,14 @@ export function formatClock(unixS: number): string {
   return new Date(unixS * 1e3).toISOString().slice(11, 19);
 }
 
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun"].concat(
-  ["Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
-);
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun"].concat([
+  "Jul",
+  "Aug",
+  "Sep",
+  "Oct",
+  "Nov",
+  "Dec",
+]);
 
 /** 30 Nov */
 export function formatDay(unixS: number): string {

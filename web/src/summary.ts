@@ -7,9 +7,10 @@ import { formatAge, formatCount, formatDuration } from "./format.ts";
 export function describeState({ overview, workers, requests }: Snapshot, nowS: number): string {
   const { totals } = overview;
   const failed = totals.errors === 0 ? "none failed" : `${formatCount(totals.errors)} failed`;
-  const count = totals.requests === 0
-    ? "no requests in this window"
-    : `${formatCount(totals.requests)} ${totals.requests === 1 ? "request" : "requests"} in this window, ${failed}`;
+  const count =
+    totals.requests === 0
+      ? "no requests in this window"
+      : `${formatCount(totals.requests)} ${totals.requests === 1 ? "request" : "requests"} in this window, ${failed}`;
   const latest = requests[0];
   const parts = [describeWorkers(workers, nowS), count];
   if (latest !== undefined) parts.push(`latest ${formatAge(nowS - latest.started_s)}`);
@@ -41,6 +42,9 @@ export function isExpired(worker: Worker, nowS: number): boolean {
 /** Lost telemetry is said, not hidden: a dropped span is a request that these charts miss. */
 export function describeIngest({ ingest }: Overview): string {
   const lag = ingest.lag_s === null ? "lag unknown" : `lag ${formatDuration(ingest.lag_s)}`;
-  const dropped = ingest.dropped === 0 ? "none dropped" : `${formatCount(ingest.dropped)} DROPPED: the charts are incomplete`;
+  const dropped =
+    ingest.dropped === 0
+      ? "none dropped"
+      : `${formatCount(ingest.dropped)} DROPPED: the charts are incomplete`;
   return `Spans received ${formatCount(ingest.received)}, ${dropped}, ${lag}.`;
 }

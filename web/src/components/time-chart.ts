@@ -34,16 +34,26 @@ export class TimeChart extends HTMLElement {
   readonly #canvas = el("div", { class: "plot", tabindex: "0", role: "img" });
   readonly #note = el("p", { class: "chart-note" });
   readonly #table = el("table");
-  readonly #scroll = el("div", { class: "scroll twin", role: "region", tabindex: "0" }, this.#table);
+  readonly #scroll = el(
+    "div",
+    { class: "scroll twin", role: "region", tabindex: "0" },
+    this.#table,
+  );
   readonly #details = el("details", {}, el("summary", {}, "Numbers"), this.#scroll);
   readonly #observer = new ResizeObserver(() => this.#resize());
 
   connectedCallback(): void {
     if (this.childElementCount > 0) return;
     this.append(
-      el("figure", {},
+      el(
+        "figure",
+        {},
         el("figcaption", {}, this.#title, this.#cursorTime, this.#definition),
-        this.#legend, this.#canvas, this.#note, this.#details),
+        this.#legend,
+        this.#canvas,
+        this.#note,
+        this.#details,
+      ),
     );
     this.#observer.observe(this.#canvas);
     this.#canvas.addEventListener("keydown", (event) => this.#moveCursor(event));
@@ -70,7 +80,10 @@ export class TimeChart extends HTMLElement {
     this.#title.textContent = spec.title;
     this.#definition.textContent = spec.definition;
     this.#note.textContent = spec.note;
-    this.#canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary} Arrow keys move the cursor.`);
+    this.#canvas.setAttribute(
+      "aria-label",
+      `${spec.title}. ${spec.summary} Arrow keys move the cursor.`,
+    );
     this.#scroll.setAttribute("aria-label", `${spec.title}, numbers`);
     this.#details.open = twinOpen;
     this.#draw(spec);
@@ -122,13 +135,28 @@ export class TimeChart extends HTMLElement {
         y: { range: (_plot, _min, max) => [0, this.#spec?.maxY ?? niceMax(max)] },
       },
       axes: [
-        { ...axis, grid: { show: false }, border: { show: true, stroke: line, width: 1 }, space: 72, size: 30,
-          values: (_plot, ticks, _axis, _space, increment) => ticks.map((t) => formatTick(t, increment)) },
-        { ...axis, grid: { stroke: line, width: 1 }, size: 62, space: 36,
-          values: (_plot, ticks) => ticks.map((t) => this.#spec?.formatY(t) ?? "") },
+        {
+          ...axis,
+          grid: { show: false },
+          border: { show: true, stroke: line, width: 1 },
+          space: 72,
+          size: 30,
+          values: (_plot, ticks, _axis, _space, increment) =>
+            ticks.map((t) => formatTick(t, increment)),
+        },
+        {
+          ...axis,
+          grid: { stroke: line, width: 1 },
+          size: 62,
+          space: 36,
+          values: (_plot, ticks) => ticks.map((t) => this.#spec?.formatY(t) ?? ""),
+        },
       ],
       series: [{}, ...spec.series.map((series) => this.#series(series))],
-      bands: spec.bands.map(([upper, lower]) => ({ series: [upper, lower], fill: () => this.#colour("--band") })),
+      bands: spec.bands.map(([upper, lower]) => ({
+        series: [upper, lower],
+        fill: () => this.#colour("--band"),
+      })),
       hooks: {
         setCursor: [() => this.#describe()],
         setSelect: [(plot) => this.#select(plot)],
@@ -141,7 +169,10 @@ export class TimeChart extends HTMLElement {
     if (spec.kind === "bar") {
       const paths = uPlot.paths.bars?.({ size: [0.82, 48, 1], align: 1, radius: 0.12 });
       return {
-        stroke: colour, fill: colour, width: 0, points: { show: false },
+        stroke: colour,
+        fill: colour,
+        width: 0,
+        points: { show: false },
         ...(paths === undefined ? {} : { paths }),
       };
     }
@@ -160,13 +191,19 @@ export class TimeChart extends HTMLElement {
     if (spec === null) return;
     const idx = this.#plot?.cursor.idx ?? null;
     const time = idx === null ? undefined : spec.timesS[idx];
-    this.#cursorTime.textContent = time === undefined ? "whole window" : `from ${formatDateTime(time)}`;
+    this.#cursorTime.textContent =
+      time === undefined ? "whole window" : `from ${formatDateTime(time)}`;
     replaceKeepingFocus(
       this.#legend,
       ...spec.series.map((series) => {
         const value = idx === null ? series.overall : series.format(series.values[idx] ?? null);
-        return el("li", { "data-swatch": series.swatch },
-          el("span", { class: "name" }, series.label), " ", el("span", { class: "value" }, value || NONE));
+        return el(
+          "li",
+          { "data-swatch": series.swatch },
+          el("span", { class: "name" }, series.label),
+          " ",
+          el("span", { class: "value" }, value || NONE),
+        );
       }),
     );
   }
@@ -174,9 +211,12 @@ export class TimeChart extends HTMLElement {
   #moveCursor(event: KeyboardEvent): void {
     const plot = this.#plot;
     const times = this.#spec?.timesS ?? [];
-    if (plot === null || times.length === 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (plot === null || times.length === 0 || event.altKey || event.ctrlKey || event.metaKey)
+      return;
     const now = plot.cursor.idx ?? times.length;
-    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: times.length - 1 }[event.key];
+    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: times.length - 1 }[
+      event.key
+    ];
     if (event.key === "Escape") plot.setCursor({ left: -10, top: -10 });
     if (next === undefined) return;
     event.preventDefault();
@@ -187,7 +227,10 @@ export class TimeChart extends HTMLElement {
   #select(plot: uPlot): void {
     const { left, width } = plot.select;
     if (width < MIN_ZOOM_PX) return;
-    const detail: ZoomDetail = { fromS: plot.posToVal(left, "x"), toS: plot.posToVal(left + width, "x") };
+    const detail: ZoomDetail = {
+      fromS: plot.posToVal(left, "x"),
+      toS: plot.posToVal(left + width, "x"),
+    };
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     this.dispatchEvent(new CustomEvent<ZoomDetail>("zoom", { bubbles: true, detail }));
   }

@@ -7,7 +7,10 @@ const WORDS: Readonly<Record<string, string>> = {
   none: "not appraised",
 };
 const MARKS: Readonly<Record<string, string>> = {
-  affirming: "\u2713", warning: "!", contraindicated: "\u2715", none: "?",
+  affirming: "\u2713",
+  warning: "!",
+  contraindicated: "\u2715",
+  none: "?",
 };
 
 declare global {

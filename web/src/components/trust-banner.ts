@@ -11,13 +11,18 @@ declare global {
 
 export class TrustBanner extends HTMLElement {
   update(workers: readonly Worker[]): void {
-    const simulated = workers.filter((worker) => worker.simulated === true).map((worker) => worker.id);
+    const simulated = workers
+      .filter((worker) => worker.simulated === true)
+      .map((worker) => worker.id);
     this.hidden = simulated.length === 0;
     if (this.hidden) {
       this.replaceChildren();
       return;
     }
-    const who = simulated.length === 1 ? `the evidence of ${simulated[0]}` : `the evidence of ${simulated.join(", ")}`;
+    const who =
+      simulated.length === 1
+        ? `the evidence of ${simulated[0]}`
+        : `the evidence of ${simulated.join(", ")}`;
     const text = `${who} comes from a test root, not from hardware. Nothing here is confidential.`;
     if (this.textContent?.includes(text) === true) return;
     this.replaceChildren(el("p", { role: "note" }, el("strong", {}, "SIMULATED TEE:"), ` ${text}`));

@@ -16,8 +16,16 @@ declare global {
 export class WorkerList extends HTMLElement {
   update(workers: readonly Worker[], nowS: number): void {
     if (workers.length === 0) {
-      replaceKeepingFocus(this, el("p", { class: "empty" },
-        "No worker has been appraised yet: start one with ", el("code", {}, "starshade up"), "."));
+      replaceKeepingFocus(
+        this,
+        el(
+          "p",
+          { class: "empty" },
+          "No worker has been appraised yet: start one with ",
+          el("code", {}, "starshade up"),
+          ".",
+        ),
+      );
       return;
     }
     replaceKeepingFocus(this, ...workers.map((worker) => workerCard(worker, nowS)));
@@ -30,19 +38,36 @@ function workerCard(worker: Worker, nowS: number): HTMLElement {
   const facts: (readonly [string, string | Node])[] = [
     ["Appraised", timeElement(worker.appraised_s, formatAge(nowS - worker.appraised_s))],
     ["Valid", validity(worker, nowS)],
-    ["TEE", worker.tee === null ? "unknown" : worker.simulated === true ? `${worker.tee}, simulated` : worker.tee],
+    [
+      "TEE",
+      worker.tee === null
+        ? "unknown"
+        : worker.simulated === true
+          ? `${worker.tee}, simulated`
+          : worker.tee,
+    ],
     ["Trust anchor", worker.trust_anchor ?? "unknown"],
     ["Policy", worker.policy ?? "unknown"],
     ["Weights", digest(worker.weights_sha256)],
     ["Verdict", digest(worker.verdict_id)],
   ];
-  return el("article", { class: "card worker", "aria-label": `Worker ${worker.id}` },
+  return el(
+    "article",
+    { class: "card worker", "aria-label": `Worker ${worker.id}` },
     el("header", {}, el("h3", {}, worker.id), badge),
-    el("p", { class: "reason" },
+    el(
+      "p",
+      { class: "reason" },
       worker.reason ?? "No reason was recorded.",
       worker.code === null ? null : " ",
-      worker.code === null ? null : el("code", { class: "code" }, worker.code)),
-    el("dl", {}, ...facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value)))));
+      worker.code === null ? null : el("code", { class: "code" }, worker.code),
+    ),
+    el(
+      "dl",
+      {},
+      ...facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))),
+    ),
+  );
 }
 
 function validity(worker: Worker, nowS: number): string | Node {
@@ -54,5 +79,7 @@ function validity(worker: Worker, nowS: number): string | Node {
 
 function digest(hex: string | null): string | Node {
   if (hex === null) return "not recorded";
-  return hex.length <= DIGEST_CHARS ? hex : el("code", { title: hex }, `${hex.slice(0, DIGEST_CHARS)}\u2026`);
+  return hex.length <= DIGEST_CHARS
+    ? hex
+    : el("code", { title: hex }, `${hex.slice(0, DIGEST_CHARS)}\u2026`);
 }
