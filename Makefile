@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INPUTS := pyproject.toml $(wildcard web/package-lock.json runtime/native/*)
+INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
 .PHONY: help serve test check format clean
 help:  ## list the targets

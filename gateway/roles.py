@@ -36,6 +36,8 @@ def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
 def run_worker(config: StarshadeConfig) -> None:
     """`starshade worker`. Raises: Failure."""
     _begin()
+    # torch's OpenMP threads otherwise spin at barriers on cores that other processes need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # noqa: TID251 - before torch is imported
     try:
         model_file(config.worker.model, config.paths)
     except ModelError as err:

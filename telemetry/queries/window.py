@@ -5,13 +5,14 @@ from typing import Final
 
 from telemetry.metrics import NS_PER_S
 
-MAX_BINS: Final = 720
+MAX_BINS: Final = 120  # more is noise at a panel's width: most bins hold a handful of values
 MIN_WINDOW_S: Final = 10
 MAX_WINDOW_S: Final = 400 * 24 * 3600
 _STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30),
     *(60, 120, 300, 600, 900, 1800),
-    *(3600, 7200, 10_800, 21_600, 43_200, 86_400),
+    *(3600, 7200, 10_800, 21_600, 43_200),
+    *(86_400, 172_800, 345_600),
 )
 
 

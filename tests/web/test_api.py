@@ -181,7 +181,7 @@ def test_requests(filled: Observatory) -> None:
 
 def test_nothing_yet(observatory: Observatory) -> None:
     body = get(observatory, "/api/overview")
-    assert len(body["series"]["t_s"]) == 720
+    assert len(body["series"]["t_s"]) == 120
     assert body["totals"]["ttft_s"] == {"count": 0, "p50": None, "p90": None, "p99": None}
     assert body["ingest"] == {"received": 0, "dropped": 0, "lag_s": None}
     assert get(observatory, "/api/runs") == {"runs": []}
