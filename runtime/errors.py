@@ -11,7 +11,7 @@
     │   └── EngineFull               overloaded                the waiting queue is full
     ├── InvalidConfig                invalid_config            the engine cannot start this way
     ├── ModelFileError               model_file_invalid        root of the leaves in runtime/weights
-    ├── NonFiniteLogitsError         non_finite_logits         broken weights or kernel (runtime/sampler)
+    ├── NonFiniteLogitsError         non_finite_logits         broken weights or kernel
     └── InvariantBroken              internal_error            a bug here, such as a double free
 
 Messages carry counts and limits, never prompt or completion text.
