@@ -72,7 +72,8 @@ class WorkerNode:
     num_failures: int = 0
     last_facts: AttestFacts | None = None
     refreshing: "asyncio.Task[None] | None" = None
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    is_suspect: bool = False
+    wake: asyncio.Event = field(default_factory=asyncio.Event)  # the keeper looks again
 
     def is_serving(self, now: datetime) -> bool:
         return self.grant is not None and self.machine.usable(now)
@@ -149,6 +150,7 @@ class WorkerDirectory:
 
     def suspect(self, node: WorkerNode) -> None:
         """The worker failed a request: look at it again now, keeping its lease meanwhile."""
+        node.is_suspect = True
         node.wake.set()
 
     async def reattest(self, node: WorkerNode) -> None:
@@ -169,8 +171,8 @@ class WorkerDirectory:
 
     async def _keep(self, node: WorkerNode) -> None:
         while True:
-            now = self._utc_now()
-            if node.machine.should_refresh(now) or node.wake.is_set():
+            node.wake.clear()
+            if node.is_suspect or node.machine.should_refresh(self._utc_now()):
                 await self._refresh(node)
             due = node.machine.refresh_due
             delay = FIRST_RETRY if due is None else max(due - self._utc_now(), timedelta())
@@ -181,12 +183,18 @@ class WorkerDirectory:
     async def _refresh(self, node: WorkerNode) -> None:
         """Single-flight: whoever comes while one runs, waits for that one."""
         if node.refreshing is None or node.refreshing.done():
-            node.wake.clear()
+            node.is_suspect = False
             node.machine = node.machine.begin_refresh()
             node.refreshing = asyncio.ensure_future(self._attest(node, node.machine.attempt))
         await asyncio.shield(node.refreshing)
 
     async def _attest(self, node: WorkerNode, attempt: int) -> None:
+        try:
+            await self._attest_once(node, attempt)
+        finally:
+            node.wake.set()  # whoever asked, the keeper must learn when the next one is due
+
+    async def _attest_once(self, node: WorkerNode, attempt: int) -> None:
         started_ns = self._clocks.monotonic_ns()
         try:
             grant = await node.attestation.attest(node=node.id, epoch=node.machine.epoch)

@@ -5,12 +5,14 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import uvicorn
 
+T = TypeVar("T")
 START_TIMEOUT_S = 30.0
 
 
@@ -58,12 +60,21 @@ class ServerThread:
         assert self.loop is not None
         self.loop.call_soon_threadsafe(self.app.begin_drain)
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` on the server's own loop and waits for it."""
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_TIMEOUT_S)
+
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(START_TIMEOUT_S)
         self._listener.close()
         if self._thread.is_alive():
             raise RuntimeError("the server did not stop")
+
+    def stop_if_running(self) -> None:
+        if self._thread.is_alive():
+            self.stop()
 
     def kill(self) -> None:
         """Cuts every connection, as a process that dies does."""
@@ -85,8 +96,7 @@ class ServerThread:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._thread.is_alive():
-            self.stop()
+        self.stop_if_running()
 
     def _run(self) -> None:
         async def serve() -> None:
