@@ -69,7 +69,8 @@ class WorkerNode:
     attestation: WorkerAttestation
     machine: LeaseMachine
     grant: Grant | None = None
-    num_failures: int = 0
+    num_failures: int = 0  # transport failures since the worker last answered
+    failure_code: str | None = None
     last_facts: AttestFacts | None = None
     refreshing: "asyncio.Task[None] | None" = None
     is_suspect: bool = False
@@ -217,7 +218,7 @@ class WorkerDirectory:
             )
             if node.machine.lease is grant.lease:
                 await self._replace_grant(node, grant)
-                node.num_failures = 0
+                node.num_failures, node.failure_code = 0, None
             else:
                 await grant.client.retire()
             self._record(node, grant.facts)
@@ -225,6 +226,7 @@ class WorkerDirectory:
     def _fail(self, node: WorkerNode, attempt: int, started_ns: int, code: str) -> None:
         retry_after = min(FIRST_RETRY * 2 ** min(node.num_failures, 10), LAST_RETRY)
         node.num_failures += 1
+        node.failure_code = code
         node.machine = node.machine.refresh_failed(
             attempt=attempt, now=self._utc_now(), retry_after=retry_after
         )
@@ -288,4 +290,8 @@ class WorkerDirectory:
                 f"No worker passed attestation: {rejected}.",
                 detail_code=rejected,
             )
-        return GatewayError("upstream_unavailable", "No verified worker can be reached.")
+        failed = next((node.failure_code for node in self._nodes if node.failure_code), None)
+        cause = f": {failed}" if failed is not None else ""
+        return GatewayError(
+            "upstream_unavailable", f"No verified worker can be reached{cause}.", detail_code=failed
+        )

@@ -85,7 +85,9 @@ class WorkerState:
     ready: ReadyWorker | None = None
 
     def require_ready(self) -> ReadyWorker:
-        """Raises: GatewayError `worker_not_ready`."""
+        """Raises: GatewayError `worker_not_ready`, `tee_unavailable`."""
+        if self.failure == "tee_unavailable":
+            raise GatewayError(self.failure, "The worker has no TEE that it may attest with.")
         if self.ready is None:
             raise GatewayError("worker_not_ready", "The worker is loading its model.")
         return self.ready

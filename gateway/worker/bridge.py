@@ -193,12 +193,12 @@ class EngineBridge:
         running: set[str] = set()
         while True:
             outbox: _Outbox = []
-            commands = self._take(block=not self._engine.has_work())
+            commands = self._take(block=not (running and self._engine.has_work()))
             if any(isinstance(command, _Stop) for command in commands):
                 return
             for command in commands:
                 self._apply(command, running, outbox)
-            if self._engine.has_work():
+            if self._engine.has_work():  # also without requests: aborted ones leave a report
                 outbox.extend(self._step(running))
             if outbox:
                 self._hand_over(self._deliver, outbox)

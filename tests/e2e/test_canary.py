@@ -1,0 +1,132 @@
+"""Does a prompt stay where it belongs?  A unique word goes everywhere, then everything is searched.
+
+Looked through: every file of the state folder (databases, their journals, logs), every span of
+both processes as it would be exported, every log record at every level, and every error answer.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import Installation, installation
+from tests.gateway.support import error_of
+
+CANARY = "canary5b0c97de"
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Our own loggers and the servers' at every level."""
+    for name in ("gateway", "attestation", "runtime", "telemetry", "uvicorn", "alembic"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    caplog.set_level(logging.INFO)
+    return caplog
+
+
+def test_the_canary_is_nowhere_but_in_the_answer(
+    tmp_path: Path, tiny_model: Path, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    with installation(tmp_path, tiny_model) as running:
+        answers = send_everywhere(running)
+        break_the_engine(running)
+        exported = running.exported()
+        evidence = running.worker_get("/attestation", nonce="ab" * 32).text
+        stats = running.worker_get("/stats").text
+        assert "chat tiny" in exported
+        assert "attest worker-0" in exported
+    # httpx logs each address it asks; what this test asked for is not the product's to hide
+    records = [r for r in everything_logged.records if running.base_url not in r.getMessage()]
+    places = {
+        "spans": exported,
+        "error answers": answers,
+        "evidence": evidence,
+        "stats": stats,
+        "logs": "\n".join(_whole_record(record) for record in records),
+        **{str(path): path.read_bytes().decode("latin-1") for path in _files(tmp_path)},
+    }
+    assert {place for place, text in places.items() if CANARY in text} == set()
+    assert {place for place, text in places.items() if running.key in text} == set()
+    assert any(name.endswith("gateway.db") for name in places)
+
+
+def test_the_search_would_find_it(
+    tmp_path: Path, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    """The control: a leak into a file, an argument and an exception is seen."""
+    (tmp_path / "leak.db").write_text(CANARY)
+    try:
+        raise ValueError(CANARY)
+    except ValueError:
+        logging.getLogger("gateway.x").exception("boom")
+    logging.getLogger("gateway.x").info("hello", extra={"text": CANARY})
+    records = [_whole_record(record) for record in everything_logged.records]
+    assert sum(CANARY in record for record in records) == 2
+    assert any(CANARY in path.read_text() for path in _files(tmp_path))
+
+
+def send_everywhere(running: Installation) -> str:
+    """Success, every kind of refusal, and odd places for the word; all error answers joined."""
+    content = {"content-type": "application/json"}
+    secret = {"role": "user", "content": CANARY}
+    errors = []
+    with running.http() as client:
+        accepted: list[dict[str, Any]] = [{}, {"stream": True}, {"stop": CANARY}, {"user": CANARY}]
+        for members in accepted:
+            sent = client.post("/v1/chat/completions", json=running.body(CANARY, **members))
+            assert sent.status_code == 200
+        refused: list[dict[str, Any]] = [
+            {"temperature": CANARY},
+            {"messages": [{"role": CANARY, "content": CANARY}]},
+            {"messages": [{"role": "user", "content": [{"type": CANARY}]}]},
+            {"messages": [secret, {"role": "user", "content": {"a": CANARY}}]},
+            {"messages": [{"role": "user", "content": f"{CANARY} " * 800}]},
+            {"model": CANARY},
+            {"stream_options": {"include_usage": CANARY}},
+        ]
+        for members in refused:
+            answer = client.post("/v1/chat/completions", json=running.body(CANARY, **members))
+            assert answer.status_code >= 400, members
+            errors.append(answer.text)
+        raw = [f'{{"{CANARY}'.encode(), json.dumps([CANARY]).encode(), CANARY.encode() * 100_000]
+        for body in raw:
+            errors.append(client.post("/v1/chat/completions", content=body, headers=content).text)
+        for headers in ({"traceparent": CANARY}, {"authorization": f"Bearer {CANARY}"}):
+            answer = client.post("/v1/chat/completions", json=running.body(CANARY), headers=headers)
+            errors.append("" if answer.is_success else answer.text)
+        errors.append(client.get(f"/v1/attestation?nonce={CANARY}").text)
+        errors.append(client.get(f"/v1/models/{CANARY}").text)
+        errors.append(client.post(f"/{CANARY}").text)
+    return "\n".join(errors)
+
+
+def break_the_engine(running: Installation) -> None:
+    """A library that quotes its input in an exception must not reach a log or a span."""
+    bridge = running.worker.app.state.ready.bridge
+    step = bridge._engine.step
+
+    def explode() -> object:
+        raise RuntimeError(f"cannot process {CANARY}")
+
+    bridge._engine.step = explode
+    with running.http() as client:
+        failed = client.post("/v1/chat/completions", json=running.body(CANARY))
+    assert (failed.status_code, error_of(failed)["code"]) == (500, "generation_failed")
+    bridge._engine.step = step
+    tokenizer = running.worker.app.state.ready.chat._tokenizer
+    running.worker.app.state.ready.chat._tokenizer = None
+    with running.http() as client:
+        failed = client.post("/v1/chat/completions", json=running.body(CANARY))
+    assert (failed.status_code, error_of(failed)["code"]) == (500, "internal_error")
+    running.worker.app.state.ready.chat._tokenizer = tokenizer
+
+
+def _whole_record(record: logging.LogRecord) -> str:
+    formatted = logging.Formatter().format(record)  # with the traceback, if one was logged
+    return f"{formatted} {record.__dict__}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
