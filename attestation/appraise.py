@@ -24,10 +24,10 @@ from attestation.keyset import Keyset, parse_keyset
 from attestation.model import AttestationResult, ClaimValue, EvidenceBundle, Nonce, Tier
 from attestation.policy import AppraisalPolicy
 from attestation.registry import EvidenceKind, evidence_kind
-from attestation.rules import measurements
 from attestation.strict_json import format_time
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.quote import TdReport
+from attestation.tdx.rules import measurements
 from attestation.tdx.verifier import TdxClaims
 
 MISSING_CODES = frozenset({"crl_missing", "endorsement_missing"})

@@ -17,16 +17,18 @@ from typing import Literal
 
 FormatCode = Literal["format", "trailing_bytes", "nonce_length"]
 UnsupportedCode = Literal[
-    "unsupported_version",
-    "unsupported_key_type",
+    "unsupported_algorithm",
     "unsupported_cert_data",
-    "unsupported_tee",
     "unsupported_gpu",
+    "unsupported_key_type",
+    "unsupported_tee",
+    "unsupported_version",
 ]
 EndorsementCode = Literal[
     "certificate_revoked",
     "certificate_time",
     "chain",
+    "chain_length",
     "chain_order",
     "chain_signature",
     "collateral_expired",
@@ -37,32 +39,75 @@ EndorsementCode = Literal[
     "crl_signature",
     "endorsement_missing",
     "qe_identity_signature",
+    "rim_kind",
+    "rim_signature",
+    "rim_version",
     "signer_role",
     "tcb_info_signature",
+    "unknown_kid",
     "untrusted_root",
 ]
-SignatureCode = Literal["bad_key", "qe_binding", "qe_report_signature", "quote_signature"]
+SignatureCode = Literal[
+    "algorithm",
+    "bad_key",
+    "cose_signature",
+    "qe_binding",
+    "qe_report_signature",
+    "quote_signature",
+    "report_signature",
+    "submod_digest",
+    "submod_set",
+    "token_signature",
+]
 MismatchCode = Literal[
     "fmspc_mismatch",
+    "fwid_mismatch",
+    "hwid_mismatch",
+    "index_conflict",
     "pceid_mismatch",
     "qe_identity_mismatch",
     "qe_vendor",
+    "rim_kind",
+    "rim_version",
+    "signing_key",
     "tcb_info_mismatch",
+    "tcb_mismatch",
     "tcb_no_match",
     "tdx_module",
     "tee_type",
+    "token_type",
 ]
 StaleCode = Literal[
-    "channel_binding", "gpu_evidence_hash", "keyset_expired", "nonce_mismatch", "report_data"
+    "channel_binding",
+    "evidence_age",
+    "gpu_evidence_hash",
+    "keyset_expired",
+    "nonce_mismatch",
+    "report_data",
+    "token_expired",
+    "token_not_yet_valid",
 ]
 PolicyCode = Literal[
+    "claims",
     "debug_enabled",
+    "evidence_missing",
+    "evidence_refused",
+    "gpu_arch",
+    "gpu_count",
+    "gpu_mode",
+    "guest_policy",
     "measurement_mismatch",
+    "platform_info",
+    "platform_not_allowed",
+    "product_refused",
     "service_td_not_zero",
     "tcb_evaluation_floor",
+    "tcb_floor",
     "tcb_status",
     "td_attributes",
     "tee_type",
+    "topology",
+    "vmpl",
 ]
 
 

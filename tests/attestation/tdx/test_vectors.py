@@ -15,8 +15,8 @@ from attestation.appraise import appraise_quote, reject_unread
 from attestation.errors import AttestationError
 from attestation.model import AttestationResult
 from attestation.policy import AppraisalPolicy, load_policy
-from attestation.rules import TeeTypeAllowed
 from attestation.tdx.endorsements import TdxCollateral, parse_collateral
+from attestation.tdx.rules import TeeTypeAllowed
 from tests.support.resources import vectors_dir
 
 _FILES = ("tdx/manifest.json", "tdx/negative.json", "tdx-synthetic/negative.json")

@@ -9,17 +9,17 @@ from attestation.anchors import load_anchors
 from attestation.checks import CheckLog
 from attestation.errors import PolicyViolation
 from attestation.fake import FakeTee
-from attestation.rules import (
+from attestation.rules import Rule
+from attestation.tdx.quote import EnclaveReport, TdReport, parse_quote
+from attestation.tdx.rules import (
     DebugOff,
     MeasurementsExpected,
     NoServiceTd,
-    Rule,
     TcbStatusAllowed,
     TdAttributesSound,
     TeeTypeAllowed,
     measurements,
 )
-from attestation.tdx.quote import EnclaveReport, TdReport, parse_quote
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
 from tests.attestation.samples import AT
 
@@ -58,7 +58,7 @@ def _status(status: Any, *advisories: str) -> TdxClaims:
         (_ALLOWED, _status("UpToDate", "INTEL-SA-00001")),
     ],
 )
-def test_good_claims_pass(rule: Rule, claims: TdxClaims) -> None:
+def test_good_claims_pass(rule: Rule[TdxClaims], claims: TdxClaims) -> None:
     rule.require(claims)
 
 
@@ -100,7 +100,7 @@ def test_good_claims_pass(rule: Rule, claims: TdxClaims) -> None:
         ),
     ],
 )
-def test_bad_claims_are_refused(rule: Rule, claims: TdxClaims, code: str) -> None:
+def test_bad_claims_are_refused(rule: Rule[TdxClaims], claims: TdxClaims, code: str) -> None:
     with pytest.raises(PolicyViolation) as caught:
         rule.require(claims)
 

@@ -1,0 +1,234 @@
+"""Is what a genuine quote claims good enough?  One small class per rule, one question each.
+
+A rule takes verified claims and returns nothing or raises PolicyViolation with its code.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attestation.errors import PolicyViolation
+from attestation.policy_table import PolicyTable
+from attestation.rules import Rule
+from attestation.tdx.quote import EnclaveReport, TdReport
+from attestation.tdx.verifier import TdxClaims
+
+_SGX_DEBUG = 0x02  # ATTRIBUTES byte 0  [Intel SDM vol. 3D sec. 34.7.1]
+_TD_DEBUG = 1  # TDATTRIBUTES; bits 1..7 are reserved  [Intel TDX module ABI, TDATTRIBUTES]
+_SEPT_VE_DISABLE = 1 << 28
+_MIGRATABLE = 1 << 29
+_KNOWN_TD_BITS = _TD_DEBUG | _SEPT_VE_DISABLE | _MIGRATABLE | 1 << 30 | 1 << 31 | 1 << 63
+_XFAM_FIXED_ONE = 0b11  # x87 and SSE state
+ALLOWABLE_STATUSES = frozenset(
+    {
+        "UpToDate",
+        "SWHardeningNeeded",
+        "ConfigurationNeeded",
+        "ConfigurationAndSWHardeningNeeded",
+        "OutOfDate",
+        "OutOfDateConfigurationNeeded",
+    }
+)  # Revoked can never be allowed
+REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
+_ADVISORY = re.compile(r"INTEL-SA-\d{5}")
+_REGISTER_HEX = re.compile(r"[0-9a-f]{96}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeeTypeAllowed:
+    """The Evidence comes from a kind of TEE that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "tee_type"
+    passed: str = "the policy accepts this kind of TEE"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("tee_type")."""
+        if claims.tee not in self.allowed:
+            raise PolicyViolation("tee_type", f"TEE is {claims.tee}, want {_listed(self.allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugOff:
+    """The guest or enclave cannot be inspected by its host."""
+
+    name: str = "debug_off"
+    passed: str = "debug is off"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("debug_enabled")."""
+        report = claims.report
+        if isinstance(report, EnclaveReport):
+            is_debug = bool(report.attributes[0] & _SGX_DEBUG)
+        else:
+            is_debug = bool(_bits(report.td_attributes) & _TD_DEBUG)
+        if is_debug:
+            raise PolicyViolation("debug_enabled", "debug is on: the host can read its memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdAttributesSound:
+    """No reserved attribute, the fixed XFAM bits, and SEPT_VE_DISABLE when it is required."""
+
+    is_septve_disable_required: bool
+    name: str = "td_attributes"
+    passed: str = "TD attributes are sound"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("td_attributes")."""
+        if not isinstance(claims.report, TdReport):
+            return
+        attributes = _bits(claims.report.td_attributes)
+        if attributes & ~_KNOWN_TD_BITS:
+            raise PolicyViolation("td_attributes", "a reserved TD attribute is set")
+        if self.is_septve_disable_required and not attributes & _SEPT_VE_DISABLE:
+            raise PolicyViolation("td_attributes", "SEPT_VE_DISABLE is clear")
+        if _bits(claims.report.xfam) & _XFAM_FIXED_ONE != _XFAM_FIXED_ONE:
+            raise PolicyViolation("td_attributes", "XFAM lacks x87 or SSE state")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoServiceTd:
+    """No service TD may act on this TD.
+
+    A TD 1.0 report cannot name the service TD that migrates a migratable TD, so it may not be one.
+    """
+
+    name: str = "service_td"
+    passed: str = "no service TD is bound"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation: service_td_not_zero, td_attributes."""
+        report = claims.report
+        if not isinstance(report, TdReport):
+            return
+        if report.mr_service_td is None:
+            if _bits(report.td_attributes) & _MIGRATABLE:
+                raise PolicyViolation("td_attributes", "MIGRATABLE, and the report names no one")
+        elif any(report.mr_service_td):
+            raise PolicyViolation("service_td_not_zero", "MRSERVICETD is not zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFloor:
+    """The collateral is from a recent enough TCB recovery: old genuine collateral is no excuse."""
+
+    minimum: int
+    name: str = "tcb_evaluation_floor"
+    passed: str = "the collateral is of a recent TCB recovery"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("tcb_evaluation_floor")."""
+        got = claims.tcb_evaluation_data_number
+        if got < self.minimum:
+            raise PolicyViolation(
+                "tcb_evaluation_floor", f"TCB evaluation data number {got}, want {self.minimum}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcbStatusAllowed:
+    """The merged TCB status is one the policy names, its advisories too; Revoked never is."""
+
+    statuses: frozenset[str]
+    advisories: frozenset[str]
+    name: str = "tcb_status"
+    passed: str = "the TCB status is one that the policy accepts"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("tcb_status")."""
+        status = claims.tcb.status
+        if status == "Revoked" or status not in self.statuses:
+            raise PolicyViolation(
+                "tcb_status", f"TCB status is {status}, want {_listed(self.statuses)}"
+            )
+        if status != "UpToDate" and (open_ := set(claims.tcb.advisories) - self.advisories):
+            raise PolicyViolation("tcb_status", f"advisories not accepted: {_listed(open_)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementsExpected:
+    """What was launched is one of the reference values; ``values`` maps a register to those."""
+
+    values: tuple[tuple[str, frozenset[str]], ...]
+    name: str = "measurements"
+    passed: str = "every measurement is one of its reference values"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("measurement_mismatch")."""
+        observed = measurements(claims)
+        for register, expected in self.values:
+            if observed.get(register) not in expected:
+                raise PolicyViolation(
+                    "measurement_mismatch",
+                    f"{register} is none of {len(expected)} reference values",
+                )
+
+
+def measurements(claims: TdxClaims) -> dict[str, str]:
+    """Measurement registers by name, lower-case hex."""
+    report = claims.report
+    if isinstance(report, EnclaveReport):
+        return {"mrenclave": report.mr_enclave.hex(), "mrsigner": report.mr_signer.hex()}
+    registers = {f"rtmr{index}": rtmr.hex() for index, rtmr in enumerate(report.rtmrs)}
+    return {"mrtd": report.mr_td.hex(), "mrseam": report.mr_seam.hex(), **registers}
+
+
+def _bits(field: bytes) -> int:
+    return int.from_bytes(field, "little")
+
+
+def _listed(names: Sequence[str] | frozenset[str] | set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def parse_rules(table: PolicyTable) -> tuple[Rule[TdxClaims], ...]:
+    """The rules of a policy's ``td``, ``tcb`` and ``measurements`` tables inside ``table``."""
+    return (
+        *_td_rules(table.table("td")),
+        *_tcb_rules(table.table("tcb")),
+        *_measurement_rules(table.table("measurements")),
+    )
+
+
+def _td_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
+    table.choice("debug", ("refused",))  # no policy can allow it; it is there to be read
+    service_td = table.choice("service_td", ("refused", "allowed"))
+    septve = table.choice("septve_disable", ("required", "not_required"))
+    table.finish()
+    attributes = TdAttributesSound(is_septve_disable_required=septve == "required")
+    rules: list[Rule[TdxClaims]] = [DebugOff(), attributes]
+    return [*rules, NoServiceTd()] if service_td == "refused" else rules
+
+
+def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
+    statuses = table.names("statuses", ALLOWABLE_STATUSES.__contains__)
+    advisories = table.names("advisories", _is_advisory, may_be_empty=True)
+    minimum = table.number("min_evaluation_data_number")
+    table.finish()
+    return [
+        EvaluationFloor(minimum=minimum),
+        TcbStatusAllowed(statuses=statuses, advisories=advisories),
+    ]
+
+
+def _measurement_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
+    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
+    mode = table.choice("mode", ("required", "not_checked"))
+    registers = [name for name in REGISTERS if table.has(name)]
+    if mode == "not_checked":
+        table.finish()
+        return []
+    values = tuple((name, table.names(name, _is_register_hex)) for name in registers)
+    if not values:
+        table.problem("mode", "required, but no register has reference values")
+    table.finish()
+    return [MeasurementsExpected(values=values)]
+
+
+def _is_advisory(name: str) -> bool:
+    return _ADVISORY.fullmatch(name) is not None
+
+
+def _is_register_hex(value: str) -> bool:
+    return _REGISTER_HEX.fullmatch(value) is not None
