@@ -1,0 +1,249 @@
+"""When is a worker asked, kept, dropped and asked again?  A scripted worker and a clock by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from attestation.channel import Lease, ServerKey
+from gateway.observe import AttestFacts, Clocks
+from gateway.problems import GatewayError
+from gateway.sealed import WorkerClient
+from gateway.workers import Grant, VerdictRefused, WorkerDirectory
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TERM = timedelta(seconds=300)
+KEY = ServerKey.generate(key_id=1).config
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class ScriptedWorker:
+    """Grants, unless `failure` says otherwise; counts how often it was asked."""
+
+    def __init__(self, name: str, clock: Clock, *, models: tuple[str, ...] = ("m",)) -> None:
+        self.name = name
+        self.clock = clock
+        self.models = models
+        self.failure: Exception | None = None
+        self.num_asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def attest(self, *, node: str, epoch: int) -> Grant:
+        self.num_asked += 1
+        await self.may_answer.wait()
+        if self.failure is not None:
+            raise self.failure
+        lease = Lease(
+            verdict_id=f"{self.name}-{self.num_asked}",
+            node=node,
+            evidence_digest="00" * 32,
+            key_config=KEY,
+            keyset_digest="00" * 32,
+            policy_sha256="00" * 32,
+            epoch=epoch,
+            not_before=self.clock(),
+            not_after=self.clock() + TERM,
+            tier="warning",
+            simulated=True,
+        )
+        client = WorkerClient("unix:/nowhere")
+        return Grant(lease=lease, client=client, models=self.models, facts=facts(None))
+
+    async def evidence(self, nonce_hex: str) -> bytes:
+        return nonce_hex.encode()
+
+
+def facts(code: str | None) -> AttestFacts:
+    return AttestFacts(worker_id="w", started_ns=0, ended_ns=0, error_code=code)
+
+
+def refused(code: str) -> VerdictRefused:
+    return VerdictRefused(code, facts(code))
+
+
+UNREACHABLE = GatewayError("upstream_unavailable", "away")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def worker(clock: Clock) -> ScriptedWorker:
+    return ScriptedWorker("w", clock)
+
+
+Make = Callable[..., WorkerDirectory]
+
+
+@pytest.fixture
+async def make(clock: Clock) -> AsyncIterator[Make]:
+    made: list[WorkerDirectory] = []
+
+    def make(*workers: ScriptedWorker, report: list[AttestFacts] | None = None) -> WorkerDirectory:
+        directory = WorkerDirectory(
+            [(worker.name, worker) for worker in workers],
+            utc_now=clock,
+            clocks=Clocks(monotonic_ns=lambda: 0, unix_ns=lambda: 0),
+            jitter=lambda: 0.0,
+            report=(report if report is not None else []).append,
+        )
+        made.append(directory)
+        return directory
+
+    yield make
+    for directory in made:
+        await directory.stop()
+
+
+async def refusal(directory: WorkerDirectory, model: str = "m") -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        await directory.node_for(model)
+    return caught.value
+
+
+async def test_a_request_may_be_the_first_to_ask(make: Make, worker: ScriptedWorker) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    assert directory.require_lease(node).lease.verdict_id == "w-1"
+    assert directory.readiness() is None
+
+
+async def test_many_requests_ask_once(make: Make, worker: ScriptedWorker) -> None:
+    directory = make(worker)
+    await asyncio.gather(*(directory.node_for("m") for _ in range(50)))
+    assert worker.num_asked == 1
+
+
+async def test_an_unreachable_worker_keeps_its_lease_to_the_end(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    worker.failure = UNREACHABLE
+    clock.now += 0.9 * TERM
+    await directory.reattest(node)
+    assert directory.require_lease(node).lease.verdict_id == "w-1"
+    assert (await directory.node_for("m")) is node
+    clock.now = START + TERM
+    with pytest.raises(GatewayError) as caught:
+        directory.require_lease(node)
+    assert caught.value.code == "upstream_unavailable"
+
+
+async def test_a_worker_that_does_not_answer_is_not_ready_although_leased(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    worker.failure = UNREACHABLE
+    await directory.reattest(node)
+    reason = directory.readiness()
+    assert reason is not None
+    assert (reason.code, reason.detail_code) == ("upstream_unavailable", "upstream_unavailable")
+
+
+async def test_a_negative_verdict_ends_the_lease_at_once(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report)
+    node = await directory.node_for("m")
+    worker.failure = refused("debug_enabled")
+    await directory.reattest(node)
+    with pytest.raises(GatewayError) as caught:
+        directory.require_lease(node)
+    assert caught.value.code == "upstream_verification_failed"
+    assert caught.value.detail_code == "debug_enabled"
+    assert "debug_enabled" in caught.value.message
+    assert (await refusal(directory)).code == "upstream_verification_failed"
+    assert worker.num_asked == 2  # a quarantined worker is not asked by requests
+    assert [f.error_code for f in report] == [None, "debug_enabled"]
+    assert node.grant is None
+
+
+async def test_a_quarantine_ends_with_a_positive_verdict(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    worker.failure = refused("untrusted_root")
+    assert (await refusal(directory)).code == "upstream_verification_failed"
+    worker.failure = None
+    await directory.reattest(directory.nodes[0])
+    assert (await directory.node_for("m")).id == "w"
+
+
+async def test_the_keeper_refreshes_when_due_and_not_before(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker)
+    directory.start()
+    node = await directory.node_for("m")
+    assert node.machine.refresh_due == START + 0.8 * TERM
+    node.wake.set()
+    await asyncio.sleep(0.01)
+    assert worker.num_asked == 1
+    clock.now += 0.81 * TERM
+    node.wake.set()
+    await until(lambda: worker.num_asked == 2)
+    await until(lambda: directory.require_lease(node).lease.verdict_id == "w-2")
+
+
+async def test_a_suspect_is_asked_again_although_not_due(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    directory.start()
+    node = await directory.node_for("m")
+    directory.suspect(node)
+    await until(lambda: worker.num_asked == 2)
+
+
+async def test_a_bug_in_attestation_grants_nothing_and_kills_no_keeper(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    worker.failure = KeyError("bug")
+    assert (await refusal(directory)).code == "upstream_unavailable"
+    worker.failure = None
+    await directory.reattest(directory.nodes[0])
+    assert (await directory.node_for("m")).id == "w"
+
+
+async def test_an_unverified_worker_is_never_chosen_beside_a_verified_one(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    bad = ScriptedWorker("bad", clock, models=("m", "secret"))
+    bad.failure = refused("untrusted_root")
+    directory = make(worker, bad)
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    assert {(await directory.node_for("m")).id for _ in range(5)} == {"w"}
+    assert (await refusal(directory, "secret")).code == "model_not_found"
+    assert await directory.models() == ("m",)
+
+
+async def test_the_least_busy_worker_is_chosen(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker, ScriptedWorker("w2", clock))
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    first = await directory.node_for("m")
+    assert first.grant is not None
+    first.grant.client.num_open += 1
+    assert (await directory.node_for("m")) is not first
+    first.grant.client.num_open -= 1
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_true():
+            await asyncio.sleep(0.001)
