@@ -217,7 +217,7 @@ def _is_signed(data: bytes, signature: bytes, signer: VerifiedChain) -> bool:
         return False
     r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
     try:
-        signer.leaf.public_key.verify(encode_dss_signature(r, s), data, ec.ECDSA(hashes.SHA256()))
+        signer.leaf.ec_key.verify(encode_dss_signature(r, s), data, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         return False
     return True

@@ -228,7 +228,7 @@ def _verify_quoting_enclave(
     quote: Quote, chain: VerifiedChain, identity: VerifiedQeIdentity
 ) -> EnclaveLevel:
     """PCK key signs the QE report, the QE report names the attestation key, the QE is known."""
-    key = chain.leaf.public_key
+    key = chain.leaf.ec_key
     if not _is_signed(key, quote.qe_report.raw, quote.qe_report_signature):
         raise BadSignature("qe_report_signature", "QE report is not signed by the PCK key")
     named = hashlib.sha256(quote.attestation_key + quote.qe_auth_data).digest() + bytes(32)

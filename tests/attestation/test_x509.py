@@ -1,13 +1,14 @@
 """Chains and revocation lists that break one rule each, under a root that is pinned."""
 
+import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
@@ -16,7 +17,9 @@ from attestation.errors import AttestationError
 from attestation.fake.pki import pem
 from attestation.x509 import (
     Certificate,
+    KeyKind,
     VerifiedChain,
+    parse_certificate,
     parse_chain,
     require_chain_current,
     require_crl_current,
@@ -31,6 +34,11 @@ _KEYS = {
     name: ec.derive_private_key(number, ec.SECP256R1())
     for number, name in enumerate(("root", "ca", "leaf"), start=1000)
 }
+_RSA_2048, _RSA_3072 = (
+    rsa.generate_private_key(public_exponent=65537, key_size=bits) for bits in (2048, 3072)
+)
+_PSS = padding.PSS(padding.MGF1(hashes.SHA384()), 48)
+_SERIAL = b"\xa0\3\2\1\2\2\1"  # version 3, then the header of a serial number of one byte
 _UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0")
 
 
@@ -41,8 +49,10 @@ def _issue(
     is_ca: bool,
     path_length: int | None = None,
     signs_certificates: bool | None = None,
-    key: ec.EllipticCurvePrivateKey | None = None,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
     critical: x509.ExtensionType | None = None,
+    serial_number: int = 7,
+    sign: Callable[[x509.CertificateBuilder], x509.Certificate] | None = None,
 ) -> x509.Certificate:
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -60,7 +70,7 @@ def _issue(
         .subject_name(_name(subject))
         .issuer_name(_name(issuer))
         .public_key((key or _KEYS[subject]).public_key())
-        .serial_number(7)
+        .serial_number(serial_number)
         .not_valid_before(AT - _DAY)
         .not_valid_after(AT + _DAY)
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=path_length), critical=True)
@@ -68,7 +78,7 @@ def _issue(
     )
     if critical is not None:
         builder = builder.add_extension(critical, critical=True)
-    return builder.sign(_KEYS[issuer], hashes.SHA256())
+    return sign(builder) if sign else builder.sign(_KEYS[issuer], hashes.SHA256())
 
 
 def _name(name: str) -> x509.Name:
@@ -131,6 +141,10 @@ def test_each_rule_of_the_chain() -> None:
     assert _code((_LEAF, _CA, shallow_root)) == "chain"
     assert _code((_CA, _ROOT), num_certificates=2) == "chain"  # a CA is no leaf
     assert _code((_CA, _LEAF, _ROOT)) == "chain_order"
+    stray = _issue(
+        "leaf", "stray", is_ca=False, sign=lambda b: b.sign(_KEYS["ca"], hashes.SHA256())
+    )
+    assert _code((stray, _CA, _ROOT)) == "chain_order"
     assert _code((forged_leaf, _CA, _ROOT)) == "chain_signature"
 
 
@@ -157,6 +171,108 @@ def test_certificates_that_are_not_understood_are_refused() -> None:
     assert _parse_code(good * 9) == "format"
     assert _parse_code(good.replace(b"M", b"!", 1)) == "format"
     assert _parse_code(b" " + good + b"\n" * 70_000 + good) == "format"
+
+
+def test_only_the_kinds_of_key_that_were_asked_for() -> None:
+    def encoded(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+        return _issue("leaf", "ca", is_ca=False, key=key).public_bytes(Encoding.DER)
+
+    p256, p384 = (encoded(ec.derive_private_key(9, c)) for c in (ec.SECP256R1(), ec.SECP384R1()))
+    p521 = encoded(ec.derive_private_key(9, ec.SECP521R1()))
+    keys: dict[KeyKind, bytes] = {"p256": p256, "p384": p384, "rsa": encoded(_RSA_3072)}
+
+    for kind, data in keys.items():
+        assert parse_certificate(data, what="leaf", key_kinds={kind}).common_name == "leaf"
+        others = keys.keys() - {kind}
+        for refused in (data, p521, encoded(_RSA_2048)):
+            with pytest.raises(AttestationError) as caught:
+                parse_certificate(refused, what="leaf", key_kinds=others)
+            assert caught.value.code == "bad_key"
+    with pytest.raises(AttestationError) as caught:
+        parse_certificate(keys["rsa"], what="leaf", key_kinds={"rsa"}).ec_key  # noqa: B018
+    assert caught.value.code == "bad_key"
+
+
+def _rsa_chain(pss: padding.PSS | None, algorithm: hashes.SHA256 | hashes.SHA384) -> bytes:
+    """A leaf with serial number 0 signed by an RSA root, as AMD's are."""
+
+    def sign(builder: x509.CertificateBuilder) -> x509.Certificate:
+        return builder.sign(_RSA_3072, algorithm, rsa_padding=pss)
+
+    root = _issue("root", "root", is_ca=True, key=_RSA_3072, sign=sign)
+    one = _issue("leaf", "root", is_ca=False, serial_number=1, sign=sign)
+    zero = one.tbs_certificate_bytes.replace(_SERIAL + b"\1", _SERIAL + b"\0", 1)
+    signature = _RSA_3072.sign(zero, pss or padding.PKCS1v15(), algorithm)
+    leaf = one.public_bytes(Encoding.DER).replace(one.tbs_certificate_bytes, zero)
+    leaf = leaf.replace(one.signature, signature)
+    return b"".join(_armoured(data) for data in (leaf, root.public_bytes(Encoding.DER)))
+
+
+def _armoured(data: bytes) -> bytes:
+    text = base64.b64encode(data)
+    return b"-----BEGIN CERTIFICATE-----\n" + text + b"\n-----END CERTIFICATE-----\n"
+
+
+def _verify_rsa(chain_pem: bytes) -> VerifiedChain:
+    certificates = parse_chain(chain_pem, what="chain", key_kinds={"p256", "rsa"})
+    anchor = Anchor(
+        name="root", kind="vendor", family="dcap", sha256=certificates[-1].sha256, source="here"
+    )
+    return verify_chain(
+        certificates,
+        num_certificates=2,
+        family="dcap",
+        anchors=TrustAnchors(anchors=(anchor,)),
+        what="chain",
+    )
+
+
+def test_rsa_signs_with_pss_over_the_bytes_received() -> None:
+    """Serial number 0 gives no warning (warnings are errors here) and is read as 0."""
+    chain_pem = _rsa_chain(_PSS, hashes.SHA384())
+
+    assert _verify_rsa(chain_pem).leaf.serial_number == 0
+    one = parse_chain(chain_pem, what="chain", key_kinds={"p256", "rsa"})[0].inner
+    with pytest.raises(AttestationError) as caught:  # the twin that was shown to the library
+        _verify_rsa(pem((one,)) + chain_pem[chain_pem.index(b"-----BEGIN", 1) :])
+    assert caught.value.code == "chain_signature"
+
+
+@pytest.mark.parametrize(
+    ("pss", "algorithm"),
+    [
+        (None, hashes.SHA384()),
+        (padding.PSS(padding.MGF1(hashes.SHA256()), 32), hashes.SHA256()),
+        (padding.PSS(padding.MGF1(hashes.SHA384()), 32), hashes.SHA384()),
+        (padding.PSS(padding.MGF1(hashes.SHA256()), 48), hashes.SHA384()),
+    ],
+)
+def test_rsa_signs_in_no_other_way(
+    pss: padding.PSS | None, algorithm: hashes.SHA256 | hashes.SHA384
+) -> None:
+    with pytest.raises(AttestationError) as caught:
+        _verify_rsa(_rsa_chain(pss, algorithm))
+    assert caught.value.code == "chain_signature"
+
+
+def test_curves_sign_with_the_hashes_of_their_family() -> None:
+    other = _issue("leaf", "ca", is_ca=False, sign=lambda b: b.sign(_KEYS["ca"], hashes.SHA512()))
+
+    assert _code((other, _CA, _ROOT)) == "chain_signature"
+
+
+def test_odd_serial_numbers_versions_and_algorithms_are_refused() -> None:
+    data = _LEAF.public_bytes(Encoding.DER)
+    negative = data.replace(_SERIAL + b"\7", _SERIAL + b"\x80", 1)
+    version_1 = data.replace(_SERIAL, b"\xa0\3\2\1\0\2\1", 1)
+    at = data.rindex(bytes.fromhex("06082a8648ce3d040302"))
+    two_algorithms = data[: at + 9] + b"\x03" + data[at + 10 :]
+
+    for changed in (negative, version_1, two_algorithms, b"", data[:20], data + b"\0"):
+        assert changed != data
+        with pytest.raises(AttestationError) as caught:
+            parse_certificate(changed, what="leaf")
+        assert caught.value.code == "format"
 
 
 def test_names_that_could_forge_output_are_refused() -> None:
