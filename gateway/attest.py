@@ -7,7 +7,7 @@ key list counts only as far as the attested keyset names it by digest.
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -111,6 +111,7 @@ class LiveAttestation:
             raise VerdictRefused(appraised.code, facts)
         lease = self._lease(appraised, node, epoch, at)
         models = await self._models(client, lease.key_config)  # 4
+        facts = replace(facts, lease_not_after=lease.not_after)
         return Grant(lease=lease, client=client, models=models, facts=facts)  # 5
 
     def _appraise(self, bundle: bytes, keys: bytes, nonce: Nonce, at: datetime) -> _Appraised:

@@ -6,6 +6,7 @@ that a client wrote except the model name, which the exporter's allow-list check
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from opentelemetry import trace
@@ -71,6 +72,7 @@ class AttestFacts:
     tee: str | None = None
     weights_sha256: str | None = None
     result: AttestationResult | None = None
+    lease_not_after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +291,7 @@ def _attest_attributes(facts: AttestFacts) -> Attributes:
         semconv.ATTESTATION_POLICY: result.policy_name,
         semconv.ATTESTATION_POLICY_SHA256: result.policy_sha256,
         semconv.ATTESTATION_VERDICT_ID: result.verdict_id,
-        semconv.ATTESTATION_NOT_AFTER_S: result.not_after.timestamp(),
+        semconv.ATTESTATION_NOT_AFTER_S: (facts.lease_not_after or result.not_after).timestamp(),
     }
     if result.code is not None:
         attributes[semconv.ATTESTATION_CODE] = result.code

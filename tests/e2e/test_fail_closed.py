@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,33 @@ def test_a_worker_killed_in_mid_stream_is_an_error_event(tmp_path: Path, tiny_mo
             process.wait(10)
 
 
+def test_a_signal_gives_a_stream_its_last_word(tmp_path: Path, tiny_model: Path) -> None:
+    """SIGTERM reaches the app while a response is open, not after it."""
+    with installation(tmp_path, tiny_model, wait=False) as running:
+        running.worker.stop()
+        process = start_worker_process(running)
+        try:
+            wait_until(lambda: probe_worker(running.config.worker.socket).ready, timeout_s=60)
+            running.reattest()
+            body = running.body(stream=True, max_tokens=480, ignore_eos=True)
+            with (
+                running.http() as client,
+                client.stream("POST", "/v1/chat/completions", json=body) as response,
+            ):
+                lines = (line for line in response.iter_lines() if line)
+                next(lines)
+                process.terminate()
+                *_, last = lines
+            # done within its time, or told so; never cut off
+            assert last == "data: [DONE]" or "server_stopping" in last
+            process.wait(20)
+            # uvicorn raises a captured signal again once it has stopped
+            assert process.returncode in {0, -signal.SIGTERM}
+        finally:
+            process.kill()
+            process.wait(10)
+
+
 def start_worker_process(running: Installation) -> "subprocess.Popen[bytes]":
     config = running.config
     environment = {
@@ -154,6 +182,7 @@ def start_worker_process(running: Installation) -> "subprocess.Popen[bytes]":
         "STARSHADE_WORKER__TEE": "fake",
         "STARSHADE_WORKER__SOCKET": str(config.worker.socket),
         "STARSHADE_ENGINE__KV_CACHE_BYTES": str(config.engine.kv_cache_bytes),
+        "STARSHADE_GATEWAY__DRAIN_S": "1",
         "STARSHADE_TELEMETRY__ENABLED": "false",
     }
     return subprocess.Popen(

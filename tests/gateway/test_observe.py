@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -178,3 +179,6 @@ def test_an_attestation_is_a_trace_of_its_own(stack: Stack) -> None:
     assert attributes["starshade.attestation.simulated"] is True
     assert attributes["starshade.attestation.weights_sha256"] == "ab" * 32
     assert "error.type" not in attributes
+    (node,) = stack.client.get("/v1/nodes").json()["data"]
+    not_after = datetime.fromtimestamp(attributes["starshade.attestation.not_after_s"], UTC)
+    assert not_after.strftime("%Y-%m-%dT%H:%M:%SZ") == node["not_after"]
