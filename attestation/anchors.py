@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Literal, cast
 
 AnchorKind = Literal["vendor", "fake"]
-AnchorFamily = Literal["amd-ark", "dcap"]
+AnchorFamily = Literal["amd-ark", "dcap", "nvidia-device", "nvidia-rim"]
 
 ANCHOR_KINDS: frozenset[str] = frozenset({"vendor", "fake"})
 

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs and NVSwitches: device Evidence, RIM reference values and OCSP answers."""
