@@ -1,16 +1,21 @@
-"""Which roots may end a certificate chain?  Pinned by SHA-256, never taken from the Evidence."""
+"""Which roots may end a certificate chain?  Pinned by SHA-256, never taken from the Evidence.
 
+``vendor`` and ``fake`` roots ship with the package.  A ``foreign`` one is what the caller adds by
+hand; it colours the verdict and a policy must name it to accept anything under it.
+"""
+
+import hashlib
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
-AnchorKind = Literal["vendor", "fake"]
+AnchorKind = Literal["vendor", "fake", "foreign"]
 AnchorFamily = Literal["amd-ark", "dcap", "nvidia-device", "nvidia-rim"]
 
-ANCHOR_KINDS: frozenset[str] = frozenset({"vendor", "fake"})
+ANCHOR_KINDS: frozenset[str] = frozenset({"vendor", "fake", "foreign"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,21 @@ class TrustAnchors:
     def of_kinds(self, kinds: Collection[str]) -> "TrustAnchors":
         """Only the anchors of these kinds."""
         return TrustAnchors(anchors=tuple(a for a in self.anchors if a.kind in kinds))
+
+    def with_foreign(self, der: bytes, *, source: str) -> "TrustAnchors":
+        """These, and one more root for Evidence of any family; ``der`` is its certificate."""
+        digest = hashlib.sha256(der).hexdigest()
+        added = (
+            Anchor(
+                name=f"foreign-{digest[:16]}",
+                kind="foreign",
+                family=cast("AnchorFamily", family),
+                sha256=digest,
+                source=source,
+            )
+            for family in get_args(AnchorFamily)
+        )
+        return TrustAnchors(anchors=(*self.anchors, *added))
 
     def find(self, family: AnchorFamily, sha256: str) -> Anchor | None:
         """The anchor of this family with this fingerprint."""
