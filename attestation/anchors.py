@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Literal, cast, get_args
 
 AnchorKind = Literal["vendor", "fake", "foreign"]
-AnchorFamily = Literal["amd-ark", "dcap", "nvidia-device", "nvidia-rim"]
+AnchorFamily = Literal["amd-ark", "aws-nitro", "dcap", "nvidia-device", "nvidia-rim"]
 
 ANCHOR_KINDS: frozenset[str] = frozenset({"vendor", "fake", "foreign"})
 

@@ -23,21 +23,20 @@ def parse_object(data: bytes, *, what: str, max_bytes: int, max_depth: int) -> J
 
     Raises: MalformedEvidence("format"): too large, too deep, not UTF-8, not an object, ambiguous.
     """
-    if len(data) > max_bytes:
-        raise MalformedEvidence("format", f"{what}: {len(data)} bytes, at most {max_bytes}")
-    try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_float=_refuse_float,
-            parse_constant=_refuse_float,
-        )
-    except (ValueError, RecursionError) as err:
-        raise MalformedEvidence("format", f"{what}: not strict JSON") from err
-    _require_plain(value, what, max_depth)
+    value = _parse(data, what, max_bytes, max_depth)
     if not isinstance(value, dict):
         raise MalformedEvidence("format", f"{what}: not a JSON object")
     return value
+
+
+def parse_array(
+    data: bytes, *, what: str, max_bytes: int, max_depth: int, max_items: int
+) -> Sequence[JsonValue]:
+    """The one JSON array in ``data``, of at most ``max_items``.
+
+    Raises: MalformedEvidence("format"): too large, too deep, not UTF-8, not an array, ambiguous.
+    """
+    return array(_parse(data, what, max_bytes, max_depth), what, max_items=max_items)
 
 
 def require_keys(
@@ -108,6 +107,22 @@ def utc_time(value: JsonValue, what: str) -> datetime:
 def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC, cut to whole seconds."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def _parse(data: bytes, what: str, max_bytes: int, max_depth: int) -> JsonValue:
+    if len(data) > max_bytes:
+        raise MalformedEvidence("format", f"{what}: {len(data)} bytes, at most {max_bytes}")
+    try:
+        value: JsonValue = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_float=_refuse_float,
+            parse_constant=_refuse_float,
+        )
+    except (ValueError, RecursionError) as err:
+        raise MalformedEvidence("format", f"{what}: not strict JSON") from err
+    _require_plain(value, what, max_depth)
+    return value
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -1,0 +1,182 @@
+"""Is what NRAS says of good devices good enough?  One small class per rule, one question each."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attestation.errors import PolicyViolation, StaleEvidence
+from attestation.nras.token import VERSIONS, NrasClaims
+from attestation.policy_table import PolicyTable
+from attestation.rules import Rule
+
+_MODEL = re.compile(r"[A-Za-z0-9_][\x20-\x7e]{0,63}")
+_VERSION = re.compile(r"[0-9A-F]{1,4}(\.[0-9A-F]{1,4}){1,7}")
+_UEID = re.compile(r"[0-9]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsVersionAllowed:
+    """The claims are of a version that the policy names: 3.0 says more than 2.0."""
+
+    allowed: frozenset[str]
+    name: str = "claims_version"
+    passed: str = "the policy accepts this version of the claims"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("claims")."""
+        if claims.version not in self.allowed:
+            want = ", ".join(sorted(self.allowed))
+            raise PolicyViolation("claims", f"claims are of version {claims.version}, want {want}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecent:
+    """The answer is not only unexpired but as young as the policy wants."""
+
+    max_age_s: int
+    name: str = "token_age"
+    passed: str = "the answer is recent"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: StaleEvidence("evidence_age")."""
+        age_s = (claims.verified_at - claims.issued_at).total_seconds()
+        if age_s > self.max_age_s:
+            raise StaleEvidence(
+                "evidence_age", f"token is {age_s:.0f} s old, at most {self.max_age_s}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoWarning:
+    """NRAS warns of nothing, such as a certificate on hold."""
+
+    name: str = "nras_warning"
+    passed: str = "NRAS warns of nothing"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("claims")."""
+        for device in claims.devices:
+            if device.warning is not None:
+                raise PolicyViolation("claims", f"{device.name}: NRAS warns: {device.warning}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCount:
+    """As many GPUs were appraised as the node has: none is left out of sight."""
+
+    count: int
+    name: str = "gpu_count"
+    passed: str = "every GPU was appraised"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("gpu_count")."""
+        got = sum(device.kind == "gpu" for device in claims.devices)
+        if got != self.count:
+            raise PolicyViolation("gpu_count", f"{got} GPUs, want {self.count}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareModelAllowed:
+    """Every device is of a model that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "hardware_model"
+    passed: str = "every device is of a known model"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("gpu_arch")."""
+        for device in claims.devices:
+            if device.hw_model not in self.allowed:
+                raise PolicyViolation("gpu_arch", f"{device.name} is a {device.hw_model}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverVersionAllowed:
+    """Every GPU runs a driver that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "driver_version"
+    passed: str = "every GPU runs a known driver"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("measurement_mismatch")."""
+        for device in claims.devices:
+            if device.kind == "gpu" and device.driver_version not in self.allowed:
+                raise PolicyViolation(
+                    "measurement_mismatch", f"{device.name} runs driver {device.driver_version}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VbiosVersionAllowed:
+    """Every device has firmware that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "vbios_version"
+    passed: str = "every device has a known VBIOS or BIOS"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("measurement_mismatch")."""
+        for device in claims.devices:
+            if device.vbios_version not in self.allowed:
+                raise PolicyViolation(
+                    "measurement_mismatch", f"{device.name} has VBIOS {device.vbios_version}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAllowed:
+    """Every device is one of ours: against a genuine GPU in a machine with an interposer."""
+
+    ueids: frozenset[str]
+    name: str = "device_identity"
+    passed: str = "every device is a known one"
+
+    def require(self, claims: NrasClaims) -> None:
+        """Raises: PolicyViolation("platform_not_allowed")."""
+        for device in claims.devices:
+            if device.ueid not in self.ueids:
+                raise PolicyViolation(
+                    "platform_not_allowed", f"{device.name} is none of {len(self.ueids)} devices"
+                )
+
+
+def parse_rules(table: PolicyTable) -> tuple[Rule[NrasClaims], ...]:
+    """The rules of a policy's NRAS table: versions, max_age_s, warnings and the table devices."""
+    rules: list[Rule[NrasClaims]] = [
+        ClaimsVersionAllowed(allowed=table.names("versions", VERSIONS.__contains__)),
+        TokenRecent(max_age_s=table.number("max_age_s")),
+    ]
+    if table.choice("warnings", ("refused", "allowed")) == "refused":
+        rules.append(NoWarning())
+    rules += _device_rules(table.table("devices"))
+    table.finish()
+    return tuple(rules)
+
+
+def _device_rules(table: PolicyTable) -> list[Rule[NrasClaims]]:
+    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
+    mode = table.choice("mode", ("required", "not_checked"))
+    rules: list[Rule[NrasClaims]] = []
+    if mode == "required":
+        if table.has("gpus"):
+            rules.append(GpuCount(count=table.number("gpus", minimum=0)))
+        if table.has("hardware_models"):
+            models = table.names("hardware_models", _takes(_MODEL))
+            rules.append(HardwareModelAllowed(allowed=models))
+        if table.has("driver_versions"):
+            versions = table.names("driver_versions", _takes(_VERSION))
+            rules.append(DriverVersionAllowed(allowed=versions))
+        if table.has("vbios_versions"):
+            versions = table.names("vbios_versions", _takes(_VERSION))
+            rules.append(VbiosVersionAllowed(allowed=versions))
+        if table.has("ueids"):
+            rules.append(DeviceAllowed(ueids=table.names("ueids", _takes(_UEID))))
+        if not rules:
+            table.problem("mode", "required, but nothing has reference values")
+    table.finish()
+    return rules
+
+
+def _takes(form: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda value: form.fullmatch(value) is not None
