@@ -90,6 +90,7 @@ StaleCode = Literal[
 PolicyCode = Literal[
     "claims",
     "debug_enabled",
+    "evidence_age",
     "evidence_missing",
     "evidence_refused",
     "gpu_arch",

@@ -9,7 +9,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NewType
 
@@ -131,11 +131,22 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Submodule:
+    """One piece of Evidence inside a verdict: what it claims once verified, and how it fared."""
+
+    status: Tier
+    trust_anchor: str
+    claims: Mapping[str, ClaimValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttestationResult:
     """The verdict on one piece of Evidence under one AppraisalPolicy at one moment.
 
-    ``code`` is the first failing class, None when accepted. ``not_after`` is the earliest end of
-    what the verdict rests on; of a rejection it is the moment of appraisal.
+    ``code`` is the first failing class, None when accepted. ``claims`` are the CPU TEE's and the
+    keyset's; ``submods`` has those of each piece of Evidence by itself ("cpu", "gpu-0", "nras").
+    ``not_after`` is the earliest end of what the verdict rests on; of a rejection it is the moment
+    of appraisal.
     """
 
     tier: Tier
@@ -151,6 +162,7 @@ class AttestationResult:
     verdict_id: str
     appraised_at: datetime
     not_after: datetime
+    submods: Mapping[str, Submodule] = field(default_factory=dict)
 
     @property
     def is_accepted(self) -> bool:
@@ -167,9 +179,14 @@ class AttestationResult:
                 {"name": c.name, "outcome": c.outcome, "code": c.code, "reason": c.reason}
                 for c in self.checks
             ],
-            "claims": {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in self.claims.items()
+            "claims": _plain(self.claims),
+            "submods": {
+                name: {
+                    "status": submodule.status,
+                    "trust_anchor": submodule.trust_anchor,
+                    "claims": _plain(submodule.claims),
+                }
+                for name, submodule in self.submods.items()
             },
             "not_covered": list(self.not_covered),
             "simulated": self.simulated,
@@ -180,6 +197,12 @@ class AttestationResult:
             "appraised_at": format_time(self.appraised_at),
             "not_after": format_time(self.not_after),
         }
+
+
+def _plain(claims: Mapping[str, ClaimValue]) -> dict[str, object]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in claims.items()
+    }
 
 
 def _gpu_entry(value: JsonValue) -> GpuEntry:

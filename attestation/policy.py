@@ -5,40 +5,73 @@ are reported together. The digest is over the canonical form, so comments do not
 """
 
 import hashlib
+import importlib
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 from attestation.anchors import ANCHOR_KINDS
 from attestation.binding import jcs
 from attestation.errors import MalformedEvidence, PolicyError
 from attestation.policy_table import PolicyTable
+from attestation.profiles import PROFILES
+from attestation.reference_files import (
+    FileReader,
+    folder_reader,
+    no_files,
+    with_reference_values,
+)
 from attestation.rules import Rule
 from attestation.strict_json import JsonValue
-from attestation.tdx.rules import MeasurementsExpected, TeeTypeAllowed, parse_rules
-from attestation.tdx.verifier import TdxClaims
 
 SHIPPED = ("production", "development")
 MAX_POLICY_BYTES = 256 * 1024
-TEE_TYPES = frozenset({"tdx", "sgx"})
+OWN_PROFILE = "starshade"
+CPU_TEES = {"tdx": "tdx", "sgx": "tdx", "snp": "snp", "nitro": "nitro"}  # TEE: its section
+SECTIONS = {  # section: the module whose parse_rules reads it
+    "tdx": "attestation.tdx.rules",
+    "snp": "attestation.snp.rules",
+    "nitro": "attestation.nitro.rules",
+    "nvidia": "attestation.nvidia.rules",
+    "nras": "attestation.nras.rules",
+}
+MEASUREMENTS_RULE = "measurements"
+Need = Literal["required", "when_present", "refused"]
+_NEEDS = ("required", "when_present", "refused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppraisalPolicy:
-    """A loaded policy; made by ``parse_policy`` and ``load_policy``."""
+    """A loaded policy; made by ``parse_policy`` and ``load_policy``.
+
+    ``rules`` has the rules of each section, by section; a section that it lacks accepts nothing.
+    """
 
     name: str
     anchor_kinds: frozenset[str]
-    rules: tuple[Rule[TdxClaims], ...]
-    are_measurements_checked: bool
+    cpu: frozenset[str]
+    gpu: Need
+    nras: Need
+    profiles: frozenset[str]
+    rules: Mapping[str, tuple[Rule[Any], ...]]
     sha256: str
 
     @property
     def allows_simulated(self) -> bool:
         """Evidence under the fake root is accepted, as a warning."""
         return "fake" in self.anchor_kinds
+
+    @property
+    def allows_foreign(self) -> bool:
+        """Evidence under a root that the caller added is accepted, as a warning."""
+        return "foreign" in self.anchor_kinds
+
+    def has_reference_values(self, section: str) -> bool:
+        """The section compares measurements with reference values."""
+        return any(rule.name == MEASUREMENTS_RULE for rule in self.rules.get(section, ()))
 
 
 def load_policy(source: str | Path) -> AppraisalPolicy:
@@ -49,38 +82,65 @@ def load_policy(source: str | Path) -> AppraisalPolicy:
     if isinstance(source, str) and source in SHIPPED:
         folder = resources.files("attestation").joinpath("policies")
         return parse_policy(folder.joinpath(f"{source}.toml").read_bytes())
+    path = Path(source)
     try:
-        with Path(source).open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(MAX_POLICY_BYTES + 1)
     except OSError as err:
         raise PolicyError(f"policy: cannot read {source}: {err.strerror}") from err
-    return parse_policy(data)
+    return parse_policy(data, read=folder_reader(path.parent))
 
 
-def parse_policy(data: bytes) -> AppraisalPolicy:
-    """The policy in TOML bytes.  Raises: PolicyError listing every problem."""
+def parse_policy(data: bytes, *, read: FileReader = no_files) -> AppraisalPolicy:
+    """The policy in TOML bytes; ``read`` gets the files that it names.
+
+    Raises: PolicyError listing every problem.
+    """
     if len(data) > MAX_POLICY_BYTES:
         raise PolicyError(f"policy: more than {MAX_POLICY_BYTES} bytes")
     try:
-        document = tomllib.loads(data.decode("utf-8"))
+        document = with_reference_values(tomllib.loads(data.decode("utf-8")), read)
         digest = hashlib.sha256(jcs(cast("JsonValue", document))).hexdigest()
     except (ValueError, RecursionError) as err:
         raise PolicyError(f"policy: not TOML: {err}") from err
     except MalformedEvidence as err:  # a float or date, which no key takes
         raise PolicyError(f"policy: a value of a kind that no key takes: {err}") from err
     problems: list[str] = []
-    root = PolicyTable("", document, problems)
-    name = root.name("name")
-    anchor_kinds = root.names("anchors", ANCHOR_KINDS.__contains__)
-    tee_types = root.names("tee_types", TEE_TYPES.__contains__)
-    rules = (TeeTypeAllowed(allowed=tee_types), *parse_rules(root))
-    root.finish()
-    if problems:
-        raise PolicyError("policy: " + "; ".join(problems))
-    return AppraisalPolicy(
-        name=name,
-        anchor_kinds=anchor_kinds,
-        rules=rules,
-        are_measurements_checked=any(isinstance(rule, MeasurementsExpected) for rule in rules),
+    root = PolicyTable("", cast("Mapping[str, object]", document), problems)
+    evidence = root.table("evidence")
+    cpu = evidence.names("cpu", CPU_TEES.__contains__)
+    gpu = cast("Need", evidence.choice("gpu", _NEEDS))
+    nras = cast("Need", evidence.choice("nras", _NEEDS))
+    binding = root.table("binding")
+    policy = AppraisalPolicy(
+        name=root.name("name"),
+        anchor_kinds=root.names("anchors", ANCHOR_KINDS.__contains__),
+        cpu=cpu,
+        gpu=gpu,
+        nras=nras,
+        profiles=binding.names("profiles", {OWN_PROFILE, *PROFILES}.__contains__),
+        rules={name: _rules(root, name) for name in _sections(root, cpu, gpu, nras)},
         sha256=digest,
     )
+    for table in (evidence, binding, root):
+        table.finish()
+    if problems:
+        raise PolicyError("policy: " + "; ".join(problems))
+    return policy
+
+
+def _sections(root: PolicyTable, cpu: frozenset[str], gpu: Need, nras: Need) -> list[str]:
+    """The sections that the accepted kinds of Evidence need; any other is an unknown key.
+
+    Once those kinds are themselves in doubt, every section that is there is read.
+    """
+    if root.problems:
+        return [name for name in SECTIONS if root.has(name)]
+    needed = {CPU_TEES[tee] for tee in cpu}
+    needed |= {name for name, need in (("nvidia", gpu), ("nras", nras)) if need != "refused"}
+    return [name for name in SECTIONS if name in needed]
+
+
+def _rules(root: PolicyTable, section: str) -> tuple[Rule[Any], ...]:
+    module = importlib.import_module(SECTIONS[section])
+    return cast("tuple[Rule[Any], ...]", module.parse_rules(root.table(section)))

@@ -4,25 +4,30 @@ A bundle's ``tee`` only names an entry here. ``fake-tdx`` is the same Verifier: 
 simulated is the root it ends in, and each label allows one kind of root.
 """
 
-from collections.abc import Callable
+import importlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, cast
 
 from attestation.anchors import AnchorKind, TrustAnchors
 from attestation.checks import CheckLog
+from attestation.cpu import CpuClaims
 from attestation.errors import UnsupportedEvidence
-from attestation.tdx.endorsements import TdxCollateral
-from attestation.tdx.quote import Tee
-from attestation.tdx.verifier import TdxClaims, TdxVerifier
 
 
-class Verifier(Protocol):
+class CpuVerifier(Protocol):
     """Cryptography only; policy comes after it."""
 
-    def verify(
-        self, quote_bytes: bytes, collateral: TdxCollateral | None, *, at: datetime, log: CheckLog
-    ) -> TdxClaims:
+    def __call__(
+        self,
+        evidence: bytes,
+        endorsements: object,
+        /,
+        *,
+        anchors: TrustAnchors,
+        at: datetime,
+        log: CheckLog,
+    ) -> CpuClaims:
         """Raises: AttestationError."""
 
 
@@ -30,18 +35,20 @@ class Verifier(Protocol):
 class EvidenceKind:
     """How Evidence with one label is verified, and what its label promises."""
 
-    tee: Tee
+    tee: str
     anchor_kind: AnchorKind
-    make_verifier: Callable[[TrustAnchors], Verifier]
+    module: str
 
-
-def _dcap(anchors: TrustAnchors) -> Verifier:
-    return TdxVerifier(anchors=anchors)
+    @property
+    def verify(self) -> CpuVerifier:
+        """The family's ``verify_cpu``, imported when it is first used."""
+        return cast("CpuVerifier", importlib.import_module(self.module).verify_cpu)
 
 
 _KINDS = {
-    "tdx": EvidenceKind(tee="tdx", anchor_kind="vendor", make_verifier=_dcap),
-    "fake-tdx": EvidenceKind(tee="tdx", anchor_kind="fake", make_verifier=_dcap),
+    "tdx": EvidenceKind(tee="tdx", anchor_kind="vendor", module="attestation.tdx.cpu"),
+    "sgx": EvidenceKind(tee="sgx", anchor_kind="vendor", module="attestation.tdx.cpu"),
+    "fake-tdx": EvidenceKind(tee="tdx", anchor_kind="fake", module="attestation.tdx.cpu"),
 }
 
 

@@ -4,7 +4,8 @@ A family's ``cases.py`` has ``run_case``; here is which folder it serves, and wh
 """
 
 import importlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -43,8 +44,108 @@ _RUNNERS = {  # folder: module with run_case, imported when a case of that folde
     "nitro": "attestation.nitro.cases",
 }
 FOLDERS = tuple(_RUNNERS)
+COMPOSITE_FILE = "composite.json"
+_CASE_FILES = ("manifest.json", "negative.json")
+_ACCEPTED_TOO = "accepted_"  # an ``any_of`` entry that says accepting is right as well
+_NOT_COMPARED = frozenset({"verdict", "error_class", "any_of", "stage", "mismatched"})
+
+
+class NotVectors(Exception):
+    """The folder holds no vectors of this schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """One case that was run; ``problem`` is None when it holds."""
+
+    folder: str
+    case_id: str
+    outcome: CaseOutcome
+    problem: str | None
+
+
+def run_vectors(root: Path) -> Iterator[CaseResult]:
+    """Every case below ``root``: one folder of the schema, or a folder that holds such folders.
+
+    Raises: NotVectors: no case files, or a folder of cases that no family serves.
+    """
+    if _case_files(root):
+        yield from _run_folder(root)
+        return
+    folders = [path for path in sorted(root.iterdir()) if path.is_dir() and _case_files(path)]
+    composite = root / COMPOSITE_FILE
+    if not folders and not composite.is_file():
+        raise NotVectors(f"{root}: no {' or '.join(_CASE_FILES)} here or one level below")
+    for folder in folders:
+        yield from _run_folder(folder)
+    if composite.is_file():
+        yield from _run_composite(composite)
 
 
 def case_runner(folder_name: str) -> CaseRunner:
-    """The runner for a folder of this name.  Raises: KeyError: no family serves it."""
-    return cast("CaseRunner", importlib.import_module(_RUNNERS[folder_name]).run_case)
+    """The runner for a folder of this name.
+
+    Raises: NotVectors: no family serves it.
+    """
+    module = _RUNNERS.get(folder_name)
+    if module is None:
+        raise NotVectors(f"{folder_name}: cases of a kind that is not known here")
+    return cast("CaseRunner", importlib.import_module(module).run_case)
+
+
+def difference(expected: Mapping[str, Any], outcome: CaseOutcome) -> str | None:
+    """What is wrong with the outcome, None when it is what was expected."""
+    classes = expected.get("any_of") or [expected.get("error_class")]
+    is_accept_right = expected["verdict"] == "accept" or any(
+        str(name).startswith(_ACCEPTED_TOO) for name in classes
+    )
+    if outcome.verdict == "accept" and not is_accept_right:
+        return f"accepted, want {_listed(classes)}"
+    if outcome.verdict == "reject" and expected["verdict"] == "accept":
+        return f"rejected with {outcome.code}, want it accepted"
+    if outcome.verdict == "reject" and outcome.code not in classes:
+        return f"rejected with {outcome.code}, want {_listed(classes)}"
+    for name in expected.keys() - _NOT_COMPARED:
+        if outcome.reported.get(name) != expected[name]:
+            return f"{name} is {outcome.reported.get(name)}, want {expected[name]}"
+    if "mismatched" in outcome.reported and outcome.code == expected.get("error_class"):
+        got, want = outcome.reported["mismatched"], expected.get("mismatched")
+        if got != want:
+            return f"mismatched is {got}, want {want}"
+    return None
+
+
+def _case_files(folder: Path) -> list[Path]:
+    return [folder / name for name in _CASE_FILES if (folder / name).is_file()]
+
+
+def _run_folder(folder: Path) -> Iterator[CaseResult]:
+    run_case = case_runner(folder.resolve().name)
+    for file in _case_files(folder):
+        for case in json.loads(file.read_bytes())["cases"]:
+            at = datetime.fromisoformat(case["verify_at"])
+            outcome = run_case(case["inputs"], case, folder, at=at)
+            yield CaseResult(
+                folder=folder.resolve().name,
+                case_id=case["id"],
+                outcome=outcome,
+                problem=difference(case["expected"], outcome),
+            )
+
+
+def _run_composite(file: Path) -> Iterator[CaseResult]:
+    """A composite case holds when its session is judged right and every mutation is found."""
+    run_composite_case = importlib.import_module("attestation.composite_cases").run_case
+    for case in json.loads(file.read_bytes())["cases"]:
+        at = datetime.fromisoformat(case["verify_at"])
+        outcome = run_composite_case(case["inputs"], case, file.parent, at=at)
+        yield CaseResult(
+            folder="composite",
+            case_id=case["id"],
+            outcome=outcome,
+            problem=outcome.reported.get("problem") or difference(case["expected"], outcome),
+        )
+
+
+def _listed(names: list[str | None]) -> str:
+    return " or ".join(str(name) for name in names)

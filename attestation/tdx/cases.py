@@ -12,7 +12,6 @@ from attestation.appraise import appraise_quote
 from attestation.errors import AttestationError
 from attestation.policy import AppraisalPolicy, load_policy
 from attestation.tdx.endorsements import TdxCollateral, parse_collateral
-from attestation.tdx.rules import TeeTypeAllowed
 from attestation.vectors import CaseOutcome
 
 
@@ -43,10 +42,7 @@ def run_case(
 
 
 def _default_policy() -> AppraisalPolicy:
-    policy = load_policy("production")
-    both = TeeTypeAllowed(allowed=frozenset({"tdx", "sgx"}))
-    rules = tuple(both if isinstance(rule, TeeTypeAllowed) else rule for rule in policy.rules)
-    return replace(policy, rules=rules)
+    return replace(load_policy("production"), cpu=frozenset({"tdx", "sgx"}))
 
 
 def _anchors(folder: Path, root: str) -> TrustAnchors:

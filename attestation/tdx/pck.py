@@ -14,6 +14,7 @@ from attestation.x509 import Certificate
 
 SGX_EXTENSION = ObjectIdentifier("1.2.840.113741.1.13.1")
 SGX_ARC = bytes.fromhex("2a864886f84d010d01")  # DER of the OID above, its members append one arc
+PPID_ARC = b"\x01"
 TCB_ARC = b"\x02"
 PCEID_ARC = b"\x03"
 FMSPC_ARC = b"\x04"
@@ -21,12 +22,14 @@ PCESVN_ARC = 17
 NUM_COMPONENTS = 16
 FMSPC_BYTES = 6
 PCEID_BYTES = 2
+PPID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PckExtension:
-    """The members that TCB matching needs."""
+    """The members that TCB matching and a list of platforms need."""
 
+    ppid: bytes
     fmspc: bytes
     pce_id: bytes
     pce_svn: int
@@ -44,6 +47,7 @@ def parse_pck_extension(certificate: Certificate) -> PckExtension:
     members = der.pairs(der.read_one(raw, der.SEQUENCE))
     tcb = der.pairs(der.require_tag(_member(members, TCB_ARC), der.SEQUENCE))
     return PckExtension(
+        ppid=_octets(_member(members, PPID_ARC), PPID_BYTES),
         fmspc=_octets(_member(members, FMSPC_ARC), FMSPC_BYTES),
         pce_id=_octets(_member(members, PCEID_ARC), PCEID_BYTES),
         pce_svn=_svn(tcb, PCESVN_ARC, maximum=0xFFFF),

@@ -6,6 +6,7 @@ A rule takes verified claims and returns nothing or raises PolicyViolation with 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from attestation.errors import PolicyViolation
 from attestation.policy_table import PolicyTable
@@ -31,21 +32,8 @@ ALLOWABLE_STATUSES = frozenset(
 )  # Revoked can never be allowed
 REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
 _ADVISORY = re.compile(r"INTEL-SA-\d{5}")
+_PPID_HEX = re.compile(r"[0-9a-f]{32}")
 _REGISTER_HEX = re.compile(r"[0-9a-f]{96}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeeTypeAllowed:
-    """The Evidence comes from a kind of TEE that the policy names."""
-
-    allowed: frozenset[str]
-    name: str = "tee_type"
-    passed: str = "the policy accepts this kind of TEE"
-
-    def require(self, claims: TdxClaims) -> None:
-        """Raises: PolicyViolation("tee_type")."""
-        if claims.tee not in self.allowed:
-            raise PolicyViolation("tee_type", f"TEE is {claims.tee}, want {_listed(self.allowed)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +153,38 @@ class MeasurementsExpected:
                 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollateralAge:
+    """TCB info and QE identity were issued recently enough, whatever their own end says."""
+
+    maximum: timedelta
+    name: str = "collateral_age"
+    passed: str = "the collateral was issued recently enough"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("evidence_age")."""
+        if claims.verified_at - claims.collateral_issued > self.maximum:
+            raise PolicyViolation(
+                "evidence_age", f"collateral is older than {self.maximum.days} day(s)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAllowed:
+    """The platform is one that the policy lists: a stolen key of another one gains nothing."""
+
+    ppids: frozenset[str]
+    name: str = "platform"
+    passed: str = "the platform is one that the policy lists"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("platform_not_allowed")."""
+        if claims.ppid.hex() not in self.ppids:
+            raise PolicyViolation(
+                "platform_not_allowed", f"PPID is none of {len(self.ppids)} that the policy lists"
+            )
+
+
 def measurements(claims: TdxClaims) -> dict[str, str]:
     """Measurement registers by name, lower-case hex."""
     report = claims.report
@@ -183,12 +203,15 @@ def _listed(names: Sequence[str] | frozenset[str] | set[str]) -> str:
 
 
 def parse_rules(table: PolicyTable) -> tuple[Rule[TdxClaims], ...]:
-    """The rules of a policy's ``td``, ``tcb`` and ``measurements`` tables inside ``table``."""
-    return (
+    """The rules of a policy's ``tdx`` table."""
+    rules = (
         *_td_rules(table.table("td")),
         *_tcb_rules(table.table("tcb")),
         *_measurement_rules(table.table("measurements")),
+        *_platform_rules(table.table("platforms")),
     )
+    table.finish()
+    return rules
 
 
 def _td_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
@@ -205,9 +228,11 @@ def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     statuses = table.names("statuses", ALLOWABLE_STATUSES.__contains__)
     advisories = table.names("advisories", _is_advisory, may_be_empty=True)
     minimum = table.number("min_evaluation_data_number")
+    age = timedelta(days=table.number("max_collateral_age_days"))
     table.finish()
     return [
         EvaluationFloor(minimum=minimum),
+        CollateralAge(maximum=age),
         TcbStatusAllowed(statuses=statuses, advisories=advisories),
     ]
 
@@ -226,9 +251,20 @@ def _measurement_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     return [MeasurementsExpected(values=values)]
 
 
+def _platform_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
+    mode = table.choice("mode", ("any", "listed"))
+    ppids = table.names("ppid", _is_ppid_hex) if mode == "listed" else frozenset()
+    table.finish()
+    return [PlatformAllowed(ppids=ppids)] if mode == "listed" else []
+
+
 def _is_advisory(name: str) -> bool:
     return _ADVISORY.fullmatch(name) is not None
 
 
 def _is_register_hex(value: str) -> bool:
     return _REGISTER_HEX.fullmatch(value) is not None
+
+
+def _is_ppid_hex(value: str) -> bool:
+    return _PPID_HEX.fullmatch(value) is not None

@@ -57,6 +57,9 @@ class TdxClaims:
     tcb: tcb.TcbAppraisal
     tcb_evaluation_data_number: int
     fmspc: bytes
+    ppid: bytes
+    collateral_issued: datetime
+    verified_at: datetime
     anchor: Anchor
     not_after: datetime
 
@@ -124,6 +127,9 @@ class TdxVerifier:
                 endorsed.qe_identity.tcb_evaluation_data_number,
             ),
             fmspc=pck.fmspc,
+            ppid=pck.ppid,
+            collateral_issued=min(endorsed.tcb_info.issue_date, endorsed.qe_identity.issue_date),
+            verified_at=at,
             anchor=chain.anchor,
             not_after=min(
                 chain.not_after,

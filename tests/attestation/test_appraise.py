@@ -88,22 +88,32 @@ def _policy(**replacements: str) -> str:
         "statuses": 'statuses = ["UpToDate"]',
         "advisories": "advisories = []",
         "floor": "min_evaluation_data_number = 17",
+        "age": "max_collateral_age_days = 31",
+        "platforms": 'mode = "any"',
         "mode": 'mode = "not_checked"',
     } | replacements
     return f"""
 name = "test"
 anchors = ["fake"]
-tee_types = ["tdx"]
-[tcb]
+[evidence]
+cpu = ["tdx"]
+gpu = "refused"
+nras = "refused"
+[binding]
+profiles = ["starshade"]
+[tdx.tcb]
 {lines["statuses"]}
 {lines["advisories"]}
 {lines["floor"]}
-[td]
+{lines["age"]}
+[tdx.td]
 debug = "refused"
 service_td = "refused"
 septve_disable = "required"
-[measurements]
+[tdx.measurements]
 {lines["mode"]}
+[tdx.platforms]
+{lines["platforms"]}
 """
 
 

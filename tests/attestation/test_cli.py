@@ -117,7 +117,7 @@ def test_a_bare_quote_is_read_in_binary_and_hex(
     assert (unasked.exit_code, asked.exit_code, stale.exit_code) == (0, 0, 10)
     assert "not covered  freshness" in unasked.output
     assert "not covered  freshness" not in asked.output
-    assert "report_data: REPORTDATA is not the value" in stale.output
+    assert "report_data: REPORT_DATA is not the value" in stale.output
 
 
 def test_a_real_quote_is_affirmed_under_production() -> None:

@@ -10,17 +10,25 @@ from attestation.policy import SHIPPED, load_policy, parse_policy
 _GOOD = """
 name = "test"
 anchors = ["vendor"]
-tee_types = ["tdx"]
-[tcb]
+[evidence]
+cpu = ["tdx"]
+gpu = "refused"
+nras = "refused"
+[binding]
+profiles = ["starshade"]
+[tdx.tcb]
 statuses = ["UpToDate"]
 advisories = []
 min_evaluation_data_number = 17
-[td]
+max_collateral_age_days = 31
+[tdx.td]
 debug = "refused"
 service_td = "refused"
 septve_disable = "required"
-[measurements]
+[tdx.measurements]
 mode = "not_checked"
+[tdx.platforms]
+mode = "any"
 """
 
 
@@ -68,20 +76,20 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         ('["vendor"]', "[]", "anchors: empty"),
         ('["vendor"]', '["mine"]', "anchors: 'mine'"),
         ('["vendor"]', '"vendor"', "anchors: want a list"),
-        ('["tdx"]', "[]", "tee_types: empty"),
-        ('["UpToDate"]', "[]", "tcb.statuses: empty"),
-        ('["UpToDate"]', '["Revoked"]', "tcb.statuses: 'Revoked'"),
-        ("advisories = []", 'advisories = ["*"]', "tcb.advisories: '*'"),
-        ("advisories = []", "", "tcb.advisories: missing"),
-        ("= 17", "= 0", "tcb.min_evaluation_data_number: want"),
-        ("= 17", "= true", "tcb.min_evaluation_data_number: want"),
+        ('["tdx"]', "[]", "evidence.cpu: empty"),
+        ('["UpToDate"]', "[]", "tdx.tcb.statuses: empty"),
+        ('["UpToDate"]', '["Revoked"]', "tdx.tcb.statuses: 'Revoked'"),
+        ("advisories = []", 'advisories = ["*"]', "tdx.tcb.advisories: '*'"),
+        ("advisories = []", "", "tdx.tcb.advisories: missing"),
+        ("= 17", "= 0", "tdx.tcb.min_evaluation_data_number: want"),
+        ("= 17", "= true", "tdx.tcb.min_evaluation_data_number: want"),
         ("= 17", "= 17.5", "a value of a kind that no key takes"),
-        ("= 17", "= 17\nskip = true", "tcb.skip: unknown key"),
-        ('debug = "refused"', 'debug = "allowed"', "td.debug: want one of refused"),
-        ('"not_checked"', '"off"', "measurements.mode: want one of"),
+        ("= 17", "= 17\nskip = true", "tdx.tcb.skip: unknown key"),
+        ('debug = "refused"', 'debug = "allowed"', "tdx.td.debug: want one of refused"),
+        ('"not_checked"', '"off"', "tdx.measurements.mode: want one of"),
         ('"not_checked"', '"required"', "no register has reference values"),
-        ('"not_checked"', '"required"\nmrtd = []', "measurements.mrtd: empty"),
-        ('"not_checked"', '"required"\nmrtd = ["00"]', "measurements.mrtd: '00'"),
+        ('"not_checked"', '"required"\nmrtd = []', "tdx.measurements.mrtd: empty"),
+        ('"not_checked"', '"required"\nmrtd = ["00"]', "tdx.measurements.mrtd: '00'"),
         ('"not_checked"', f'"not_checked"\nmrtd = ["{"00" * 48}"]', "mrtd: unknown key"),
         ('"not_checked"', "not_checked", "not TOML"),
     ],
@@ -94,5 +102,5 @@ def test_bad_policies_are_refused(old: str, new: str, problem: str) -> None:
 def test_all_problems_are_reported_together() -> None:
     text = _problems(_GOOD.replace('["tdx"]', "[]").replace("= 17", "= 0"))
 
-    assert "tee_types" in text
+    assert "evidence.cpu" in text
     assert "min_evaluation_data_number" in text

@@ -17,7 +17,6 @@ from attestation.tdx.rules import (
     NoServiceTd,
     TcbStatusAllowed,
     TdAttributesSound,
-    TeeTypeAllowed,
     measurements,
 )
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
@@ -54,7 +53,6 @@ def _status(status: Any, *advisories: str) -> TdxClaims:
         (NoServiceTd(), _GOOD),
         (NoServiceTd(), _enclave()),
         (NoServiceTd(), _td(mr_service_td=bytes(48), td_attributes=bytes(3) + b"\x30" + bytes(4))),
-        (TeeTypeAllowed(allowed=frozenset({"sgx"})), _enclave()),
         (_ALLOWED, _status("UpToDate", "INTEL-SA-00001")),
     ],
 )
@@ -79,7 +77,6 @@ def test_good_claims_pass(rule: Rule[TdxClaims], claims: TdxClaims) -> None:
         ),
         (NoServiceTd(), _td(mr_service_td=bytes(47) + b"\1"), "service_td_not_zero"),
         (NoServiceTd(), _td(td_attributes=bytes(3) + b"\x30" + bytes(4)), "td_attributes"),
-        (TeeTypeAllowed(allowed=frozenset({"tdx"})), _enclave(), "tee_type"),
         (_ALLOWED, _status("OutOfDate"), "tcb_status"),
         # not even a rule built by hand can let a revoked platform in
         (

@@ -103,7 +103,9 @@ _INFO = VerifiedTcbInfo(
         replace(_platform("OutOfDate"), sgx_svns=(1,) * 16, pce_svn=5, tdx_svns=(2, 0, *(2,) * 14)),
     ),
 )
-_PCK = PckExtension(fmspc=bytes(6), pce_id=bytes(2), pce_svn=9, component_svns=(3,) * 16)
+_PCK = PckExtension(
+    ppid=bytes(16), fmspc=bytes(6), pce_id=bytes(2), pce_svn=9, component_svns=(3,) * 16
+)
 
 
 def _report(svn: tuple[int, int] = (4, 0), rest: int = 4, **changes: bytes) -> TdReport:

@@ -1,0 +1,195 @@
+"""How does a verdict come about?  It starts as a rejection and only ``accept`` completes it.
+
+A Draft collects checks, claims, gaps and ends while the appraisal runs; each verified piece of
+Evidence is admitted once, under the anchors that the policy names and no other.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from attestation.anchors import Anchor, TrustAnchors
+from attestation.checks import CheckLog
+from attestation.cpu import CpuClaims
+from attestation.errors import (
+    AttestationError,
+    MalformedEvidence,
+    PolicyViolation,
+    UnsupportedEvidence,
+)
+from attestation.model import AttestationResult, ClaimValue, Submodule, Tier
+from attestation.policy import AppraisalPolicy
+from attestation.registry import EvidenceKind
+
+MISSING_CODES = frozenset({"crl_missing", "endorsement_missing"})
+FOREIGN_CODE = "untrusted_root"
+CPU = "cpu"
+_PHYSICAL = "physical_access: interposers on the memory bus and other attacks on the machine itself"
+_SIMULATED = "hardware: there is none, the Evidence is simulated"
+_FOREIGN = "vendor: the root is the caller's own, so no vendor vouches for this Evidence"
+_MEASUREMENTS = "measurements: the policy holds no reference values for {}, so any software passes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """One verified piece of Evidence, waiting for the rules of its section."""
+
+    submodule: str
+    section: str
+    verified: object
+    log: CheckLog
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A verdict in the making."""
+
+    policy: AppraisalPolicy
+    at: datetime
+    evidence_sha256: str
+    log: CheckLog = field(default_factory=CheckLog)
+    claims: dict[str, ClaimValue] = field(default_factory=dict)
+    submods: dict[str, Submodule] = field(default_factory=dict)
+    not_covered: list[str] = field(default_factory=list)
+    admitted: list[Admitted] = field(default_factory=list)
+    anchors: list[Anchor] = field(default_factory=list)
+    ends: list[datetime] = field(default_factory=list)
+    shortfalls: list[str] = field(default_factory=list)
+
+    def narrowed(self, anchors: TrustAnchors) -> TrustAnchors:
+        """The anchors that this policy lets Evidence end in, and those added by the caller."""
+        return anchors.of_kinds(self.policy.anchor_kinds | {"foreign"})
+
+    def verify_cpu(
+        self, evidence: bytes, endorsements: object, anchors: TrustAnchors, kind: EvidenceKind
+    ) -> CpuClaims:
+        """The CPU TEE's claims, admitted.  Raises: AttestationError."""
+        claims = kind.verify(
+            evidence, endorsements, anchors=self.narrowed(anchors), at=self.at, log=self.log
+        )
+        self.claims |= claims.facts
+        self.admit(
+            CPU,
+            section=claims.section,
+            verified=claims.verified,
+            anchor=claims.anchor,
+            facts=claims.facts,
+            not_after=claims.not_after,
+            log=self.log,
+        )
+        if claims.shortfall:
+            self.shortfalls.append(claims.shortfall)
+        with self.log.step("tee_type", "the policy accepts this kind of TEE"):
+            if claims.tee not in self.policy.cpu:
+                want = ", ".join(sorted(self.policy.cpu))
+                raise PolicyViolation("tee_type", f"TEE is {claims.tee}, want {want}")
+        return claims
+
+    def admit(
+        self,
+        submodule: str,
+        *,
+        section: str,
+        verified: object,
+        anchor: Anchor | None,
+        facts: Mapping[str, ClaimValue],
+        not_after: datetime,
+        log: CheckLog,
+    ) -> None:
+        """Takes in one verified piece of Evidence; its rules are asked by ``apply_policy``.
+
+        ``anchor`` None: trust came from another place than a pinned root, and ``facts`` say which.
+        """
+        self.admitted.append(
+            Admitted(submodule=submodule, section=section, verified=verified, log=log)
+        )
+        self.ends.append(not_after)
+        if anchor is not None:
+            self.anchors.append(anchor)
+        status: Tier = "affirming"
+        if anchor is not None and anchor.kind != "vendor":
+            status = "warning"
+        self.submods[submodule] = Submodule(
+            status=status, trust_anchor="" if anchor is None else anchor.name, claims=facts
+        )
+
+    def apply_policy(self) -> None:
+        """Every rule is asked, so that all findings are listed; the first one is raised."""
+        first: AttestationError | None = None
+        for piece in self.admitted:
+            for rule in self.policy.rules[piece.section]:
+                try:
+                    with piece.log.step(rule.name, rule.passed):
+                        rule.require(piece.verified)
+                except AttestationError as err:
+                    first = first or err
+                    refused = replace(self.submods[piece.submodule], status="contraindicated")
+                    self.submods[piece.submodule] = refused
+        if first is not None:
+            raise first
+        for section in dict.fromkeys(piece.section for piece in self.admitted):
+            if not self.policy.has_reference_values(section):
+                reason = "the policy holds no reference values"
+                self.log.not_applicable(f"{section}.measurements", reason)
+                self.not_covered.append(_MEASUREMENTS.format(section))
+
+    def reject(self, err: AttestationError) -> AttestationResult:
+        """Tier "none" when there was nothing to judge, else "contraindicated"."""
+        if not self.log.has_failed:
+            self.log.fail("endorsements" if err.code in MISSING_CODES else "evidence_format", err)
+        self.log.not_applicable("remaining", f"not reached: {err.code} came first")
+        is_unjudged = isinstance(err, MalformedEvidence | UnsupportedEvidence)
+        tier: Tier = "none" if is_unjudged or err.code in MISSING_CODES else "contraindicated"
+        return self._result(tier, err.code, self.at)
+
+    def accept(self) -> AttestationResult:
+        """Affirming, or warning when the policy allowed something less than genuine and current.
+
+        A foreign root is a warning whatever the policy says; accepted only if the policy names it.
+        """
+        tier: Tier = "affirming"
+        code: str | None = None
+        for shortfall in self.shortfalls:
+            self.log.warning("tcb_accepted", f"the policy accepts {shortfall}")
+            tier = "warning"
+        if self._has_anchor("fake"):
+            self.log.warning("simulated", "SIMULATED: a FAKE root signed this, it protects NOTHING")
+            self.not_covered.append(_SIMULATED)
+            tier = "warning"
+        if self._has_anchor("foreign"):
+            self.log.warning("trust_anchor", "FOREIGN ROOT: the trust anchor is the caller's own")
+            self.not_covered.append(_FOREIGN)
+            tier = "warning"
+            code = None if self.policy.allows_foreign else FOREIGN_CODE
+        self.not_covered.append(_PHYSICAL)
+        return self._result(tier, code, min(self.ends) if code is None else self.at)
+
+    def _has_anchor(self, kind: str) -> bool:
+        return any(anchor.kind == kind for anchor in self.anchors)
+
+    def _result(self, tier: Tier, code: str | None, not_after: datetime) -> AttestationResult:
+        identity = "|".join(
+            (self.evidence_sha256, self.policy.sha256, self.at.isoformat(), tier, code or "")
+        )
+        return AttestationResult(
+            tier=tier,
+            code=code,
+            checks=tuple(self.log.checks),
+            claims=self.claims,
+            not_covered=tuple(self.not_covered),
+            simulated=self._has_anchor("fake"),
+            trust_anchor=self.anchors[0].name if self.anchors else "",
+            policy_name=self.policy.name,
+            policy_sha256=self.policy.sha256,
+            evidence_sha256=self.evidence_sha256,
+            verdict_id=f"v1-{sha256_hex(identity.encode('ascii'))[:32]}",
+            appraised_at=self.at,
+            not_after=not_after,
+            submods=self.submods,
+        )
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 in lower-case hex."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,66 @@
+"""Published cases are compared strictly, and a folder that nobody serves is not passed over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attestation.vectors import CaseOutcome, NotVectors, difference, run_vectors
+
+_REJECT = {"verdict": "reject", "any_of": ["format", "chain"]}
+_SOFT = {"verdict": "reject", "any_of": ["bad_key", "accepted_if_unused"]}
+_ACCEPT = {"verdict": "accept", "tcb_status": "UpToDate"}
+_REPORTED = {"tcb_status": "UpToDate"}
+_DIFFERENT = {"verdict": "reject", "error_class": "measurement_mismatch", "mismatched": [[9, "x"]]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcome"),
+    [
+        (_REJECT, CaseOutcome(verdict="reject", code="chain")),
+        (_SOFT, CaseOutcome(verdict="reject", code="bad_key")),
+        (_SOFT, CaseOutcome(verdict="accept")),
+        (_ACCEPT, CaseOutcome(verdict="accept", reported=_REPORTED)),
+        (_DIFFERENT, CaseOutcome(verdict="reject", code="measurement_mismatch")),
+        (
+            _DIFFERENT,
+            CaseOutcome(
+                verdict="reject", code="measurement_mismatch", reported={"mismatched": [[9, "x"]]}
+            ),
+        ),
+    ],
+)
+def test_right_outcomes(expected: dict[str, object], outcome: CaseOutcome) -> None:
+    assert difference(expected, outcome) is None
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcome", "problem"),
+    [
+        (_REJECT, CaseOutcome(verdict="accept"), "accepted, want format or chain"),
+        (_REJECT, CaseOutcome(verdict="reject", code="tcb_status"), "rejected with tcb_status"),
+        (_SOFT, CaseOutcome(verdict="reject", code="format"), "rejected with format"),
+        (_ACCEPT, CaseOutcome(verdict="reject", code="format"), "want it accepted"),
+        (_ACCEPT, CaseOutcome(verdict="accept"), "tcb_status is None, want UpToDate"),
+        (
+            _DIFFERENT,
+            CaseOutcome(verdict="reject", code="measurement_mismatch", reported={"mismatched": []}),
+            "mismatched is",
+        ),
+    ],
+)
+def test_wrong_outcomes(expected: dict[str, object], outcome: CaseOutcome, problem: str) -> None:
+    assert problem in (difference(expected, outcome) or "")
+
+
+def test_cases_of_an_unknown_kind_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({"cases": []}))
+
+    with pytest.raises(NotVectors, match="other"):
+        list(run_vectors(tmp_path))
+
+
+def test_a_folder_without_cases_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotVectors, match=r"manifest\.json"):
+        list(run_vectors(tmp_path))
