@@ -32,7 +32,6 @@ from tests.gateway.support import (
 )
 from tests.support.servers import ServerThread
 
-NOW = datetime.now(UTC)  # noqa: TID251 - the worker's own clock is the real one
 NONCE = "ab" * 32
 Fields = tuple[tuple[str, str], ...]
 
@@ -49,6 +48,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     ):
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
+
+
+def now() -> datetime:
+    """The worker's own clock is the real one."""
+    return datetime.now(UTC)  # noqa: TID251
 
 
 def key_of(worker: httpx.Client) -> KeyConfig:
@@ -113,7 +117,7 @@ def test_errors_inside(
 
 @pytest.mark.parametrize("offset_s", [-310, 310])
 def test_a_date_outside_the_window(worker: httpx.Client, offset_s: int) -> None:
-    date = http_date(NOW + timedelta(seconds=offset_s))
+    date = http_date(now() + timedelta(seconds=offset_s))
     _, body = seal(worker, fields=(("date", date),))
     answer = post(worker, body)
     assert (answer.status_code, answer.json()["code"]) == (400, "date_outside_window")
@@ -122,7 +126,7 @@ def test_a_date_outside_the_window(worker: httpx.Client, offset_s: int) -> None:
 
 @pytest.mark.parametrize("dated", [False, True])
 def test_a_replay(worker: httpx.Client, dated: bool) -> None:
-    _, body = seal(worker, fields=(("date", http_date(NOW)),) if dated else ())
+    _, body = seal(worker, fields=(("date", http_date(now())),) if dated else ())
     assert post(worker, body).status_code == 200
     again = post(worker, body)
     assert (again.status_code, again.json()["code"]) == (409, "replay_detected")
