@@ -17,6 +17,9 @@ class Tcb:
     microcode: int
     fmc: int = 0
 
+    def __str__(self) -> str:
+        return " ".join(f"{part.name}={getattr(self, part.name)}" for part in fields(self))
+
     def below(self, floor: "Tcb") -> tuple[str, ...]:
         """The components that are lower than in ``floor``; a TCB is no single number."""
         return tuple(

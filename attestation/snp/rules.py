@@ -1,0 +1,300 @@
+"""Is what a genuine SNP report claims good enough?  One small class per rule, one question each.
+
+A rule takes verified claims and returns nothing or raises with its code.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
+from attestation.policy_table import PolicyTable
+from attestation.rules import Rule
+from attestation.snp.facts import REGISTERS, measurements
+from attestation.snp.product import PRODUCTS, SIGNING_CAS, ProductLine, Tcb
+from attestation.snp.report import PLATFORM_BITS, POLICY_BITS, POLICY_MUST_BE_ONE
+from attestation.snp.verifier import SnpClaims
+
+MAX_VMPL = 3
+CHIP_ID_BYTES = 64
+_ABI_BITS = 0xFFFF
+_KNOWN_POLICY = _ABI_BITS | POLICY_MUST_BE_ONE | sum(POLICY_BITS.values())
+_POLICY_CHOICES = tuple(sorted(POLICY_BITS.keys() - {"debug"}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductAllowed:
+    """The chip is of a product line that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "product"
+    passed: str = "the policy accepts this product line"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("product_refused")."""
+        if claims.product.name not in self.allowed:
+            raise PolicyViolation(
+                "product_refused",
+                f"product line is {claims.product.name}, want {_listed(self.allowed)}",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugOff:
+    """The guest cannot be inspected by its host."""
+
+    name: str = "debug_off"
+    passed: str = "debug is off"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("debug_enabled")."""
+        if claims.report.policy & POLICY_BITS["debug"]:
+            raise PolicyViolation("debug_enabled", "debug is on: the host can read its memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestPolicySound:
+    """POLICY has its fixed bit and no unknown one, each ``required`` bit and no ``refused`` one."""
+
+    required: frozenset[str]
+    refused: frozenset[str]
+    name: str = "guest_policy"
+    passed: str = "the guest policy is sound"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("guest_policy")."""
+        policy = claims.report.policy
+        if not policy & POLICY_MUST_BE_ONE or policy & ~_KNOWN_POLICY:
+            raise PolicyViolation("guest_policy", f"POLICY {policy:#x} has a bit we do not know")
+        _require_bits("guest_policy", policy, POLICY_BITS, self.required, self.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformSound:
+    """PLATFORM_INFO: what the machine has on, whatever the guest would have allowed.
+
+    "alias_check" is the firmware's answer to BadRAM  [AMD-SB-3015, CVE-2024-21944].
+    """
+
+    required: frozenset[str]
+    refused: frozenset[str]
+    name: str = "platform_info"
+    passed: str = "the platform has what the policy asks for"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("platform_info")."""
+        info = claims.report.platform_info
+        _require_bits("platform_info", info, PLATFORM_BITS, self.required, self.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmplAllowed:
+    """The report was asked for at a privilege level of the guest, and at no lesser one.
+
+    A report that the host asked for says 0xFFFFFFFF and never passes  [AMD 56860 sec. 7.3].
+    """
+
+    maximum: int
+    name: str = "vmpl"
+    passed: str = "the report is from a privileged enough level"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("vmpl")."""
+        if claims.report.vmpl > min(self.maximum, MAX_VMPL):
+            raise PolicyViolation(
+                "vmpl", f"VMPL is {claims.report.vmpl}, want at most {self.maximum}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestSvnFloor:
+    """The guest image is not an older one than the policy knows."""
+
+    minimum: int
+    name: str = "guest_svn"
+    passed: str = "the guest's version is recent enough"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("claims")."""
+        if claims.report.guest_svn < self.minimum:
+            raise PolicyViolation(
+                "claims", f"GUEST_SVN is {claims.report.guest_svn}, want {self.minimum}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimumTcb:
+    """Every component of three TCBs reaches its floor; a product line without floors does not.
+
+    Reported is what the key was derived for, committed is what the machine cannot go back behind,
+    launch is what the guest started on.
+    """
+
+    floors: Mapping[str, Tcb]
+    name: str = "tcb_floor"
+    passed: str = "reported, committed and launch TCB reach their floors"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("tcb_floor")."""
+        floor = self.floors.get(claims.product.name)
+        if floor is None:
+            raise PolicyViolation("tcb_floor", f"no TCB floor for {claims.product.name}")
+        tcbs = (
+            ("REPORTED_TCB", claims.reported_tcb),
+            ("COMMITTED_TCB", claims.committed_tcb),
+            ("LAUNCH_TCB", claims.launch_tcb),
+        )
+        for name, tcb in tcbs:
+            if below := tcb.below(floor):
+                raise PolicyViolation(
+                    "tcb_floor", f"{name} is {tcb}, {_listed(below)} is below {floor}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementsExpected:
+    """What was launched is one of the reference values; ``values`` maps a register to those."""
+
+    values: tuple[tuple[str, frozenset[str]], ...]
+    name: str = "measurements"
+    passed: str = "every measurement is one of its reference values"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("measurement_mismatch")."""
+        observed = measurements(claims)
+        for register, expected in self.values:
+            if observed.get(register) not in expected:
+                raise PolicyViolation(
+                    "measurement_mismatch",
+                    f"{register} is none of {len(expected)} reference values",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAllowed:
+    """The chip is one of those that the policy lists by CHIP_ID; an unnamed chip is not."""
+
+    chip_ids: frozenset[str]
+    name: str = "platform"
+    passed: str = "the chip is one of the policy's own"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: PolicyViolation("platform_not_allowed")."""
+        if claims.chip_id is None or claims.chip_id.hex() not in self.chip_ids:
+            raise PolicyViolation(
+                "platform_not_allowed", f"chip is none of {len(self.chip_ids)} that are allowed"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationChecked:
+    """A CRL came along; the verifier checks every one that does."""
+
+    name: str = "revocation_checked"
+    passed: str = "a CRL came along and was checked"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: UntrustedEndorsement("crl_missing")."""
+        if not claims.is_revocation_checked:
+            raise UntrustedEndorsement("crl_missing", "no CRL of the ARK came along")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningCaListed:
+    """The ASK or ASVK is one that we list: a revoked one is refused without a CRL too."""
+
+    sha256: frozenset[str]
+    name: str = "signing_ca"
+    passed: str = "the issuing CA is one of those we list"
+
+    def require(self, claims: SnpClaims) -> None:
+        """Raises: UntrustedEndorsement("chain")."""
+        if claims.signing_ca_sha256 not in self.sha256:
+            raise UntrustedEndorsement("chain", f"issuing CA is none of {len(self.sha256)} listed")
+
+
+def parse_rules(table: PolicyTable) -> tuple[Rule[SnpClaims], ...]:
+    """The rules of a policy's ``snp`` table inside ``table``, see ``policies/production.toml``."""
+    snp = table.table("snp")
+    products = snp.names("products", PRODUCTS.__contains__)
+    snp.choice("debug", ("refused",))  # no policy can allow it; it is there to be read
+    rules: list[Rule[SnpClaims]] = [
+        ProductAllowed(allowed=products),
+        DebugOff(),
+        GuestPolicySound(
+            required=snp.names("policy_required", _POLICY_CHOICES.__contains__, may_be_empty=True),
+            refused=snp.names("policy_refused", _POLICY_CHOICES.__contains__, may_be_empty=True),
+        ),
+        PlatformSound(
+            required=snp.names("platform_required", PLATFORM_BITS.__contains__, may_be_empty=True),
+            refused=snp.names("platform_refused", PLATFORM_BITS.__contains__, may_be_empty=True),
+        ),
+        VmplAllowed(maximum=snp.number("max_vmpl", minimum=0)),
+        GuestSvnFloor(minimum=snp.number("min_guest_svn", minimum=0)),
+        MinimumTcb(floors=_floors(snp.table("min_tcb"), products)),
+    ]
+    if snp.choice("crl", ("required", "not_required")) == "required":
+        rules.append(RevocationChecked())
+    if snp.choice("signing_cas", ("listed", "any")) == "listed":
+        rules.append(SigningCaListed(sha256=SIGNING_CAS))
+    if snp.has("chip_ids"):  # left out: any chip; there, it is stricter
+        rules.append(
+            PlatformAllowed(
+                chip_ids=snp.names("chip_ids", partial(_is_hex, num_bytes=CHIP_ID_BYTES))
+            )
+        )
+    rules += _measurement_rules(snp.table("measurements"))
+    snp.finish()
+    return tuple(rules)
+
+
+def _floors(table: PolicyTable, products: frozenset[str]) -> dict[str, Tcb]:
+    """A table per product line that the policy accepts, a level per component of that line."""
+    floors: dict[str, Tcb] = {}
+    for product in sorted(products & PRODUCTS.keys()):
+        levels = table.table(product)
+        floors[product] = _floor(levels, PRODUCTS[product])
+        levels.finish()
+    table.finish()
+    return floors
+
+
+def _floor(levels: PolicyTable, product: ProductLine) -> Tcb:
+    return Tcb(**{name: levels.number(name, minimum=0) for name, _ in product.tcb_bytes})
+
+
+def _measurement_rules(table: PolicyTable) -> list[Rule[SnpClaims]]:
+    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
+    mode = table.choice("mode", ("required", "not_checked"))
+    registers = [name for name in REGISTERS if table.has(name)]
+    if mode == "not_checked":
+        table.finish()
+        return []
+    values = tuple(
+        (name, table.names(name, partial(_is_hex, num_bytes=REGISTERS[name]))) for name in registers
+    )
+    if not values:
+        table.problem("mode", "required, but no register has reference values")
+    table.finish()
+    return [MeasurementsExpected(values=values)]
+
+
+def _require_bits(
+    code: PolicyCode,
+    value: int,
+    bits: Mapping[str, int],
+    required: frozenset[str],
+    refused: frozenset[str],
+) -> None:
+    if missing := [name for name in sorted(required) if not value & bits[name]]:
+        raise PolicyViolation(code, f"{value:#x} lacks {_listed(missing)}")
+    if found := [name for name in sorted(refused) if value & bits[name]]:
+        raise PolicyViolation(code, f"{value:#x} has {_listed(found)}")
+
+
+def _is_hex(value: str, num_bytes: int) -> bool:
+    return len(value) == 2 * num_bytes and set(value) <= set("0123456789abcdef")
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
