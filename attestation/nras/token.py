@@ -25,44 +25,21 @@ from attestation.errors import (
 from attestation.nras.device import (
     ClaimsVersion,
     DeviceClaims,
-    parse_device_name,
     require_device_token,
     require_good_device,
     require_no_error,
 )
+from attestation.nras.eat import DetachedEat, parse_eat
 from attestation.nras.jwks import Jwks, SigningKey
-from attestation.nras.jws import Jws, parse_claims, parse_jws, verify_jws
+from attestation.nras.jws import Jws, verify_jws
 from attestation.strict_json import JsonObject, JsonValue
 
 ISSUER = "https://nras.attestation.nvidia.com"
 SUBJECT = "NVIDIA-PLATFORM-ATTESTATION"
 VERSIONS = ("2.0", "3.0")
 NONCE_BYTES = 32
-MAX_EAT_BYTES = 256 * 1024  # 8 GPUs of version 2.0 have 17 KB
-MAX_DEVICES = 32
-_MAX_DEPTH = 2
 _MAX_TIME = 253402300799  # the last second of year 9999
 _DIGEST_ALGORITHM = "SHA-256"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetachedEat:
-    """A parsed bundle, nothing verified. ``texts`` are the device tokens as received."""
-
-    overall: Jws
-    devices: Mapping[str, Jws]
-    texts: Mapping[str, str]
-
-    def fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, value) of everything the tokens say, for people: NOT verified.
-
-        Raises: MalformedEvidence("format"): a payload is not strict JSON.
-        """
-        shown: list[tuple[str, str]] = []
-        for name, token in (("overall", self.overall), *self.devices.items()):
-            shown.append((f"{name}.kid", token.kid))
-            shown += [(f"{name}.{c}", _shown(v)) for c, v in sorted(parse_claims(token).items())]
-        return tuple(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,33 +89,6 @@ class _Verified:
 class _Life:
     issued_at: datetime
     not_after: datetime
-
-
-def parse_eat(data: bytes) -> DetachedEat:
-    """[["JWT", overall], {submodule: token, ...}].
-
-    Raises: MalformedEvidence("format"); BadSignature("algorithm");
-    UntrustedEndorsement("unknown_kid"): a token that names no key.
-    """
-    what = "detached EAT"
-    pair = strict_json.parse_array(
-        data, what=what, max_bytes=MAX_EAT_BYTES, max_depth=_MAX_DEPTH, max_items=2
-    )
-    if len(pair) != 2:
-        raise MalformedEvidence("format", f"{what}: not a pair")
-    labelled, tokens = strict_json.array(pair[0], what, max_items=2), pair[1]
-    if len(labelled) != 2 or labelled[0] != "JWT" or not isinstance(tokens, Mapping):
-        raise MalformedEvidence("format", f"{what}: not a JWT and its submodules")
-    if len(tokens) > MAX_DEVICES:
-        raise MalformedEvidence("format", f"{what}: {len(tokens)} devices, at most {MAX_DEVICES}")
-    for name in tokens:
-        parse_device_name(name)
-    texts = {name: strict_json.text(token, name) for name, token in tokens.items()}
-    return DetachedEat(
-        overall=parse_jws(strict_json.text(labelled[1], "overall token"), what="overall token"),
-        devices={name: parse_jws(token, what=f"token of {name}") for name, token in texts.items()},
-        texts=texts,
-    )
 
 
 def verify_nras(eat: bytes, jwks: Jwks, *, nonce: bytes, at: datetime, log: CheckLog) -> NrasClaims:
@@ -275,7 +225,3 @@ def _present(claims: JsonObject, name: str, what: str) -> JsonValue:
     if name not in claims:
         raise PolicyViolation("claims", f"{what}: {name} is missing")
     return claims[name]
-
-
-def _shown(value: JsonValue) -> str:
-    return value if isinstance(value, str) else repr(value)
