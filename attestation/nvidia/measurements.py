@@ -4,7 +4,7 @@ A report's measurement blocks are compared with the active entries of verified R
 block i + 1; a block matches when its size and one of the alternatives are equal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from attestation.errors import EndorsementMismatch, PolicyViolation, UntrustedEn
 from attestation.nvidia.chain import DeviceIdentity
 from attestation.nvidia.report import DeviceReport
 from attestation.nvidia.rim import RimEntry, RimKind, VerifiedRim, require_rim
+from attestation.nvidia.rim_service import driver_rim_id, switch_rim_id, vbios_rim_id
 
 NVDEC0_INDEX = 35  # its measurement is not defined while the decoder NVDEC0 is off
 _SHOWN_HEX_DIGITS = 16
@@ -58,6 +59,25 @@ class MatchedMeasurements:
 
     num_matched: int
     not_after: datetime
+
+
+def rim_ids(identity: DeviceIdentity, report: DeviceReport) -> Mapping[RimKind, str]:
+    """Under which ids the RIM service has what this device needs.
+
+    Raises: MalformedEvidence("format"): the report does not name its board.
+    """
+    opaque = report.opaque
+    if identity.arch == "LS10":
+        return {"switch": switch_rim_id(opaque.vbios_version)}
+    return {
+        "driver": driver_rim_id(identity.arch, opaque.driver_version or "", chip=opaque.chip_info),
+        "vbios": vbios_rim_id(
+            project=opaque.project or "",
+            project_sku=opaque.project_sku or "",
+            chip_sku=opaque.chip_sku or "",
+            vbios_version=opaque.vbios_version,
+        ),
+    }
 
 
 def require_complete(rims: VerifiedRims, identity: DeviceIdentity) -> None:

@@ -1,0 +1,224 @@
+"""Is what genuine GPUs claim good enough?  One small class per rule, one question each.
+
+Devtools mode is in no field of a report: a GPU in it measures otherwise, so ``measurements`` is the
+rule that refuses it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import timedelta
+
+from attestation.errors import PolicyViolation, UntrustedEndorsement
+from attestation.nvidia.topology import MAX_DEVICES, GpuSystem
+from attestation.policy_table import PolicyTable
+from attestation.rules import Rule
+
+ARCHITECTURES = ("HOPPER", "BLACKWELL")
+MODES = ("spt", "mpt", "ppcie", "unstated")
+MAX_OCSP_AGE_S = 24 * 3600  # no answer is accepted longer than NVIDIA's own validity
+_SWITCH = "LS10"
+_DRIVER_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}")
+_VBIOS_VERSION = re.compile(r"[0-9a-f]{2}(\.[0-9a-f]{2}){4}")
+_UEID = re.compile(r"[1-9]\d{0,49}")
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchitectureAllowed:
+    """Every GPU is of an architecture that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "gpu_arch"
+    passed: str = "the policy accepts these GPUs' architecture"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("gpu_arch")."""
+        for gpu in claims.gpus:
+            if gpu.arch not in self.allowed:
+                raise PolicyViolation("gpu_arch", f"{gpu.arch}, want {_listed(self.allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeAllowed:
+    """The GPUs are passed to their guest in a way that the policy names."""
+
+    allowed: frozenset[str]
+    name: str = "gpu_mode"
+    passed: str = "the policy accepts how these GPUs are passed to their guest"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("gpu_mode")."""
+        if claims.mode not in self.allowed:
+            raise PolicyViolation("gpu_mode", f"{claims.mode}, want {_listed(self.allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountAllowed:
+    """As many GPUs as the policy expects: one that is left out may be one that is not sound."""
+
+    minimum: int
+    maximum: int
+    name: str = "gpu_count"
+    passed: str = "as many GPUs as the policy expects"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("gpu_count")."""
+        if not self.minimum <= len(claims.gpus) <= self.maximum:
+            raise PolicyViolation(
+                "gpu_count", f"{len(claims.gpus)} GPUs, want {self.minimum} to {self.maximum}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirmwareNamed:
+    """Every GPU's report names the firmware that its key was made for; switches never do."""
+
+    name: str = "gpu_fwid"
+    passed: str = "every GPU names its firmware"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("claims")."""
+        if any(gpu.report.opaque.fwid is None for gpu in claims.gpus):
+            raise PolicyViolation("claims", "a GPU's report names no firmware (driver before 550)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimumVersions:
+    """Driver and VBIOS are at least these, number by number; ``vbios`` is by architecture."""
+
+    driver: Version
+    vbios: Mapping[str, Version]
+    name: str = "gpu_versions"
+    passed: str = "driver and VBIOS are recent enough"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("tcb_floor"): too old, or no floor is set for the device."""
+        for device in claims.devices:
+            opaque, floor = device.report.opaque, self.vbios.get(device.arch)
+            if floor is None or _version(opaque.vbios_version, 16) < floor:
+                raise PolicyViolation(
+                    "tcb_floor", f"{device.arch}: VBIOS {opaque.vbios_version} is not recent enough"
+                )
+            if device.identity.kind == "gpu" and _version(opaque.driver_version, 10) < self.driver:
+                raise PolicyViolation(
+                    "tcb_floor", f"{device.arch}: driver {opaque.driver_version} is too old"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAllowed:
+    """Only devices that the policy lists by ueid: any other may be another machine's."""
+
+    ueids: frozenset[str]
+    name: str = "gpu_allowed"
+    passed: str = "every device is one that the policy lists"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: PolicyViolation("platform_not_allowed")."""
+        for device in claims.devices:
+            if device.identity.ueid not in self.ueids:
+                raise PolicyViolation(
+                    "platform_not_allowed", f"{device.identity.hwmodel} is none of those listed"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementsMatched:
+    """Every device was compared with NVIDIA's reference values, and matched."""
+
+    name: str = "measurements"
+    passed: str = "every device's measurements are NVIDIA's reference values"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: UntrustedEndorsement("endorsement_missing")."""
+        if any(device.measurements is None for device in claims.devices):
+            raise UntrustedEndorsement("endorsement_missing", "no reference values for a device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationChecked:
+    """NVIDIA answered for every device's certificates, not longer ago than ``max_age``."""
+
+    max_age: timedelta
+    name: str = "gpu_revocation"
+    passed: str = "NVIDIA's answers on revocation are recent enough"
+
+    def require(self, claims: GpuSystem) -> None:
+        """Raises: UntrustedEndorsement: crl_missing, crl_expired."""
+        for device in claims.devices:
+            if not device.revocation:
+                raise UntrustedEndorsement("crl_missing", "no OCSP answers for a device")
+            oldest = min(answer.this_update for answer in device.revocation)
+            if device.verified_at - oldest > self.max_age:
+                raise UntrustedEndorsement("crl_expired", "an OCSP answer is too old")
+
+
+def parse_rules(table: PolicyTable) -> tuple[Rule[GpuSystem], ...]:
+    """The rules of a policy's ``nvidia`` table."""
+    architectures = table.names("architectures", ARCHITECTURES.__contains__)
+    modes = table.names("modes", MODES.__contains__)
+    table.choice("devtools", ("refused",))  # no policy can allow it; it is there to be read
+    rules: list[Rule[GpuSystem]] = [
+        ArchitectureAllowed(allowed=architectures),
+        ModeAllowed(allowed=modes),
+        _count(table),
+        _minimum_versions(table, architectures, modes),
+    ]
+    if table.choice("fwid", ("required", "may_be_absent")) == "required":
+        rules.append(FirmwareNamed())
+    if table.has("ueids"):
+        ueids = table.names("ueids", lambda ueid: _UEID.fullmatch(ueid) is not None)
+        rules.append(DeviceAllowed(ueids=ueids))
+    if table.choice("measurements", ("required", "not_checked")) == "required":
+        rules.append(MeasurementsMatched())
+    if table.choice("ocsp", ("required", "not_checked")) == "required":
+        max_age_s = table.number("max_ocsp_age_s")
+        if max_age_s > MAX_OCSP_AGE_S:
+            table.problem("max_ocsp_age_s", f"want at most {MAX_OCSP_AGE_S}, NVIDIA's own validity")
+        rules.append(RevocationChecked(max_age=timedelta(seconds=min(max_age_s, MAX_OCSP_AGE_S))))
+    table.finish()
+    return tuple(rules)
+
+
+def _count(table: PolicyTable) -> CountAllowed:
+    minimum, maximum = table.number("min_count"), table.number("max_count")
+    if not minimum <= maximum <= MAX_DEVICES:
+        table.problem("max_count", f"want a number of min_count to {MAX_DEVICES}")
+    return CountAllowed(minimum=minimum, maximum=maximum)
+
+
+def _minimum_versions(
+    table: PolicyTable, architectures: AbstractSet[str], modes: AbstractSet[str]
+) -> MinimumVersions:
+    """One VBIOS floor for each kind of device that the policy can accept."""
+    driver = _floor(table, "min_driver", _DRIVER_VERSION, 10)
+    floors = table.table("min_vbios")
+    devices = {*architectures} | ({_SWITCH} if "ppcie" in modes else set())
+    vbios = {arch: _floor(floors, arch.lower(), _VBIOS_VERSION, 16) for arch in sorted(devices)}
+    floors.finish()
+    return MinimumVersions(driver=driver, vbios=vbios)
+
+
+def _floor(table: PolicyTable, key: str, pattern: re.Pattern[str], base: int) -> Version:
+    text = table.name(key)
+    if pattern.fullmatch(text):
+        return _version(text, base)
+    if text:
+        table.problem(key, "want a version, numbers and dots in lower case")
+    return ()
+
+
+def _version(text: str | None, base: int) -> Version:
+    """Its numbers; a version that is not made of numbers is older than any."""
+    parts = (text or "").split(".")
+    try:
+        return tuple(int(part, base) for part in parts) if all(map(str.isalnum, parts)) else ()
+    except ValueError:
+        return ()
+
+
+def _listed(names: Sequence[str] | AbstractSet[str]) -> str:
+    return ", ".join(sorted(names))
