@@ -159,7 +159,9 @@ class FakeDevice:
         provisioner, line = f"NVIDIA {self.chip} Provisioner ICA 1", f"NVIDIA {self.chip} Identity"
         return [
             self.leaf(),
-            self.pki.issue(self.boot_rom_name, provisioner, serial_number=0x1000 + self.number),
+            self.pki.issue(
+                self.boot_rom_name, provisioner, serial_number=self._serial_number(0x1000)
+            ),
             self.pki.issue(provisioner, line),
             self.pki.issue(line, ROOT),
             self.pki.root,
@@ -177,7 +179,7 @@ class FakeDevice:
             self.leaf_name,
             self.boot_rom_name,
             is_ca=is_ca,
-            serial_number=0x2000 + self.number,
+            serial_number=self._serial_number(0x2000),
             extensions=self.leaf_extensions,
             not_after=not_after,
             public_key=public_key,
@@ -225,6 +227,9 @@ class FakeDevice:
     def opaque_at(self) -> int:
         """Where the two length bytes of the opaque data are."""
         return RECORD_AT + 55 * self.num_blocks + 32
+
+    def _serial_number(self, base: int) -> int:
+        return base + self.number + 0x100 * (self.chip == "LS_10")
 
     @property
     def _engine(self) -> str:
