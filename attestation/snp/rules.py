@@ -214,44 +214,53 @@ class SigningCaListed:
 
 
 def parse_rules(table: PolicyTable) -> tuple[Rule[SnpClaims], ...]:
-    """The rules of a policy's ``snp`` table inside ``table``, see ``policies/production.toml``."""
-    snp = table.table("snp")
-    products = snp.names("products", PRODUCTS.__contains__)
-    snp.choice("debug", ("refused",))  # no policy can allow it; it is there to be read
+    """The rules of a policy's ``snp`` table, see ``policies/production.toml``."""
+    products = table.names("products", PRODUCTS.__contains__)
+
+    def bits(key: str, known: Collection[str]) -> frozenset[str]:
+        return table.names(key, known.__contains__, may_be_empty=True)
+
+    table.choice("debug", ("refused",))  # no policy can allow it; it is there to be read
     rules: list[Rule[SnpClaims]] = [
         ProductAllowed(allowed=products),
         DebugOff(),
         GuestPolicySound(
-            required=snp.names("policy_required", _POLICY_CHOICES.__contains__, may_be_empty=True),
-            refused=snp.names("policy_refused", _POLICY_CHOICES.__contains__, may_be_empty=True),
+            required=table.names(
+                "policy_required", _POLICY_CHOICES.__contains__, may_be_empty=True
+            ),
+            refused=bits("policy_refused", _POLICY_CHOICES),
         ),
         PlatformSound(
-            required=snp.names("platform_required", PLATFORM_BITS.__contains__, may_be_empty=True),
-            refused=snp.names("platform_refused", PLATFORM_BITS.__contains__, may_be_empty=True),
+            required=table.names(
+                "platform_required", PLATFORM_BITS.__contains__, may_be_empty=True
+            ),
+            refused=bits("platform_refused", PLATFORM_BITS),
         ),
-        VmplAllowed(maximum=snp.number("max_vmpl", minimum=0)),
-        GuestSvnFloor(minimum=snp.number("min_guest_svn", minimum=0)),
-        MinimumTcb(floors=_floors(snp.table("min_tcb"), products)),
+        VmplAllowed(maximum=table.number("max_vmpl", minimum=0)),
+        GuestSvnFloor(minimum=table.number("min_guest_svn", minimum=0)),
+        MinimumTcb(floors=_floors(table.table("min_tcb"), products)),
     ]
-    if snp.choice("crl", ("required", "not_required")) == "required":
+    if table.choice("crl", ("required", "not_required")) == "required":
         rules.append(RevocationChecked())
-    if snp.choice("signing_cas", ("listed", "any")) == "listed":
+    if table.choice("signing_cas", ("listed", "any")) == "listed":
         rules.append(SigningCaListed(sha256=SIGNING_CAS))
-    if snp.has("chip_ids"):  # left out: any chip; there, it is stricter
+    if table.has("chip_ids"):  # left out: any chip; there, it is stricter
         rules.append(
             PlatformAllowed(
-                chip_ids=snp.names("chip_ids", partial(_is_hex, num_bytes=CHIP_ID_BYTES))
+                chip_ids=table.names("chip_ids", partial(_is_hex, num_bytes=CHIP_ID_BYTES))
             )
         )
-    rules += _measurement_rules(snp.table("measurements"))
-    snp.finish()
+    rules += _measurement_rules(table.table("measurements"))
+    table.finish()
     return tuple(rules)
 
 
 def _floors(table: PolicyTable, products: frozenset[str]) -> dict[str, Tcb]:
     """A table per product line that the policy accepts, a level per component of that line."""
     floors: dict[str, Tcb] = {}
-    for product in sorted(products & PRODUCTS.keys()):
+    for product in PRODUCTS:
+        if product not in products and not table.has(product):
+            continue
         levels = table.table(product)
         floors[product] = _floor(levels, PRODUCTS[product])
         levels.finish()

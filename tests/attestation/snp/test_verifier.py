@@ -1,0 +1,56 @@
+"""Each rule of the verifier and of a policy refuses its one fault, and nothing else does."""
+
+import pytest
+
+from attestation.checks import CheckLog
+from attestation.errors import AttestationError
+from attestation.snp.facts import facts
+from attestation.snp.verifier import SnpVerifier
+from tests.attestation.snp.own_cases import CASES, Case
+from tests.attestation.snp.samples import ANCHORS, evidence, failures, verify
+from tests.support.fake_snp import AT, CHIP_ID, FakeSnp
+
+
+def test_good_evidence_passes() -> None:
+    assert failures(evidence()) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.change)
+def test_one_fault_fails_one_check(case: Case) -> None:
+    assert failures(case.make()) == ([] if case.code is None else [case.code])
+
+
+def test_missing_certificates_are_a_failure() -> None:
+    log = CheckLog()
+    with pytest.raises(AttestationError) as caught:
+        SnpVerifier(anchors=ANCHORS).verify(FakeSnp().report(), None, at=AT, log=log)
+    assert caught.value.code == "endorsement_missing"
+    assert log.checks[-1].code == "endorsement_missing"
+
+
+def test_claims_say_what_was_verified() -> None:
+    claims = verify(evidence())
+    masked = verify(evidence(report=FakeSnp().report(chip_id=bytes(64))))
+    vlek = verify(evidence(FakeSnp(kind="VLEK")))
+
+    assert (claims.product.name, claims.anchor.name) == ("Genoa", "fake-ark-genoa")
+    assert claims.report_data == b"\3" * 64
+    assert (claims.chip_id, masked.chip_id, vlek.chip_id) == (CHIP_ID, CHIP_ID, None)
+    assert facts(vlek)["csp_id"] == "CN=fake.provider.example"
+    assert facts(claims)["reported_tcb"] == "boot_loader=10 tee=1 snp=27 microcode=84 fmc=0"
+
+
+def test_a_verdict_ends_with_the_first_of_its_endorsements() -> None:
+    tee = FakeSnp()
+    soon = AT.replace(day=2)
+
+    assert verify(evidence(crl=tee.crl(next_update=soon))).not_after == soon
+    assert verify(evidence(FakeSnp(vek_not_after=soon))).not_after == soon
+
+
+def test_without_a_crl_the_log_says_that_revocation_was_not_looked_at() -> None:
+    log = CheckLog()
+    claims = verify(evidence(crl=None), log)
+
+    assert not claims.is_revocation_checked
+    assert [c.outcome for c in log.checks if c.name == "revocation"] == ["not_applicable"]
