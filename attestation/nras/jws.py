@@ -47,8 +47,8 @@ def parse_jws(token: str, *, what: str) -> Jws:
     Raises: MalformedEvidence("format"); BadSignature("algorithm"): any other ``alg``, or none;
     UntrustedEndorsement("unknown_kid"): no ``kid``, so no key of ours is meant.
     """
-    if len(token) > MAX_TOKEN_BYTES:
-        raise MalformedEvidence("format", f"{what}: {len(token)} bytes, at most {MAX_TOKEN_BYTES}")
+    if not token.isascii() or len(token) > MAX_TOKEN_BYTES:
+        raise MalformedEvidence("format", f"{what}: not ASCII of at most {MAX_TOKEN_BYTES} bytes")
     parts = token.split(".")
     if len(parts) != 3:
         raise MalformedEvidence("format", f"{what}: {len(parts)} parts, want 3")
