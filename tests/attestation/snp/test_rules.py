@@ -1,4 +1,4 @@
-"""A policy's SNP table: every key asked for, every wrong value told, nothing let in by leaving out."""
+"""A policy's SNP table: every key asked for, every wrong value told, no gap lets anything in."""
 
 from dataclasses import replace
 from typing import Any
