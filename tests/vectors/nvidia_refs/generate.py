@@ -81,9 +81,10 @@ def render(document: dict[str, Any]) -> str:
 
 def main() -> None:
     """Replaces every vector of this folder."""
+    made = tuple(vectors())
     for old in FOLDER.glob("*.json"):
         old.unlink()
-    for name, document in vectors():
+    for name, document in made:
         (FOLDER / name).write_text(render(document))
 
 

@@ -132,6 +132,34 @@ CASES = (
         "signer_role",
         _by(extra=x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")),
     ),
+    _case(
+        "names another responder by key",
+        "4.2.2.3",
+        "crl_issuer",
+        replace(_GOOD, named=Issue(subject="Other", issuer=L3)),
+    ),
+    _case(
+        "names another responder by name",
+        "4.2.2.3",
+        "crl_issuer",
+        replace(
+            _GOOD,
+            named=Issue(subject="Other", issuer=L3),
+            encoding=ocsp.OCSPResponderEncoding.NAME,
+        ),
+    ),
+    _case(
+        "responder's certificate signed with SHA-512",
+        "4.2.2.2",
+        "crl_signature",
+        _by(signed_with=hashes.SHA512()),
+    ),
+    _case(
+        "unknown critical extension",
+        "4.4",
+        "format",
+        replace(_GOOD, extra=x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")),
+    ),
     _case("responder expired", "4.2.2.2", "certificate_time", _by(not_after=AT - DAY)),
     _case("responder of the future", "4.2.2.2", "certificate_time", _by(not_before=AT + DAY)),
     _case("SHA-1 certificate id", "4.1.1", "format", replace(_GOOD, id_hash=hashes.SHA1())),  # noqa: S303

@@ -61,6 +61,7 @@ class Issue:
     extra: x509.ExtensionType | None = None  # critical
     key_name: str | None = None  # of the subject, when it is not its name
     curve: ec.EllipticCurve | None = None
+    signed_with: hashes.SHA384 | hashes.SHA512 = field(default_factory=hashes.SHA384)
 
     def make(self) -> x509.Certificate:
         """Signed by the issuer's key."""
@@ -82,7 +83,7 @@ class Issue:
             builder = builder.add_extension(x509.ExtendedKeyUsage(self.purposes), critical=True)
         if self.extra is not None:
             builder = builder.add_extension(self.extra, critical=True)
-        return builder.sign(key(self.issuer), hashes.SHA384(), ecdsa_deterministic=True)
+        return builder.sign(key(self.issuer), self.signed_with, ecdsa_deterministic=True)
 
 
 ISSUES = {
@@ -178,6 +179,8 @@ class Ocsp:
     signing_key: str = RESPONDER
     with_responder: bool = True
     nonce: bytes | None = None
+    extra: x509.ExtensionType | None = None  # critical
+    named: Issue | None = None  # whom the answer names, when not its responder
     encoding: ocsp.OCSPResponderEncoding = ocsp.OCSPResponderEncoding.HASH
 
     def make(self) -> bytes:
@@ -199,11 +202,14 @@ class Ocsp:
                 revocation_time=AT - 30 * DAY if is_revoked else None,
                 revocation_reason=self.reason,
             )
-            .responder_id(self.encoding, responder)
+            .responder_id(self.encoding, self.named.make() if self.named else responder)
         )
         if self.nonce is not None:
             builder = builder.add_extension(x509.OCSPNonce(self.nonce), critical=False)
-        made = builder.sign(key(self.responder.key_name or self.responder.subject), hashes.SHA384())
+        if self.extra is not None:
+            builder = builder.add_extension(self.extra, critical=True)
+        who = self.named or self.responder
+        made = builder.sign(key(who.key_name or who.subject), hashes.SHA384())
         return self._sign_again(made, responder)
 
     def _sign_again(self, made: ocsp.OCSPResponse, responder: x509.Certificate) -> bytes:

@@ -340,6 +340,20 @@ _SIGNATURE_CASES = (
         lambda: _signed(transforms=Signing().transforms[::-1]),
     ),
     _bad(
+        "another first transform",
+        XMLDSIG,
+        "rim_signature",
+        lambda: _signed(transforms=(Signing().c14n, Signing().c14n)),
+    ),
+    _bad(
+        "another second transform",
+        XMLDSIG,
+        "rim_signature",
+        lambda: _signed(
+            transforms=(*Signing().transforms[:1], "http://www.w3.org/2001/10/xml-exc-c14n#")
+        ),
+    ),
+    _bad(
         "transform repeated",
         XMLDSIG,
         "rim_signature",
