@@ -55,6 +55,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "decrypt_failed": Problem(status=400),
         "malformed_inner": Problem(status=400),
         "date_outside_window": Problem(status=400, problem_type=_DATE),
+        "duplicate_request_id": Problem(status=409),
         "replay_detected": Problem(status=409),
         "too_many_chunks": Problem(status=413),
         # this side

@@ -148,9 +148,13 @@ class EngineBridge:
         return Generation(self, request, self._max_pending)
 
     def submit(self, generation: Generation, request: GenerationRequest) -> None:
-        """Raises: GatewayError `server_stopping` once draining has begun."""
+        """Raises: GatewayError `server_stopping` once draining has begun, `duplicate_request_id`
+        while the id is in use: two requests must never share one stream of deltas.
+        """
         if self._refusal is not None:
             raise self._refusal
+        if request.request_id in self._open:
+            raise GatewayError("duplicate_request_id", "A request with this id is running.")
         self._open[request.request_id] = generation
         self._idle.clear()
         self._inbox.put(_Add(request=request))

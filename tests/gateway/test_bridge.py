@@ -208,3 +208,14 @@ async def test_draining_lets_short_streams_finish_and_tells_long_ones(
     with pytest.raises(GatewayError) as refused:
         await collect(bridge, request("late"))
     assert refused.value.code == "server_stopping"
+
+
+async def test_two_requests_never_share_an_id(bridge: EngineBridge, engine: CountingEngine) -> None:
+    first = bridge.generate(request("a", max_tokens=20))
+    async with asyncio.timeout(10), first:
+        with pytest.raises(GatewayError) as caught:
+            await collect(bridge, request("a", max_tokens=3))
+        deltas = [delta async for delta in first.deltas()]
+    assert caught.value.code == "duplicate_request_id"
+    assert sum(len(delta.token_ids) for delta in deltas) == 20
+    assert engine.aborted == []
