@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from gateway.problems import GatewayError
 
@@ -46,6 +47,17 @@ _NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     }
 )
 
+
+def _require_unicode(text: str) -> str:
+    """JSON can escape half a surrogate pair [RFC 8259 sec. 8.2]; no encoding has bytes for it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("lone_surrogate", "String has a lone surrogate") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_require_unicode)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
@@ -57,12 +69,12 @@ class _Wire(BaseModel):
 
 class TextPart(_Wire):
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class ChatMessage(_Wire):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_CONTENT_PARTS)]
+    content: Text | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_CONTENT_PARTS)]
 
     def text(self) -> str:
         """The content as one string; text parts are joined without a separator."""

@@ -144,3 +144,27 @@ def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
 def test_text_survives_the_way_to_the_worker(text: str) -> None:
     request = parse(messages=[{"role": "user", "content": text}])
     assert parse_chat_request(inner_body(request)).messages[0].text() == text
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\udfff"}]}]},
+            "messages[0].content[0].text",
+        ),
+        ({"stop": "\ud800"}, "stop"),
+        ({"model": "\ud800"}, "model"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused(members: dict[str, Any], param: str) -> None:
+    body = json.dumps({"model": "m", "messages": [USER], **members}).encode()
+    error = refusal(body)
+    assert error.code.startswith("invalid_")
+    assert error.param == param
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    request = parse(messages=[{"role": "user", "content": "\U0001f600"}])  # dumped as two escapes
+    assert "\U0001f600" in inner_body(request).decode()
