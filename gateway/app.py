@@ -47,6 +47,7 @@ class GatewayApp:
             routes=ROUTES,
             lifespan=self._lifespan,
             middleware=[
+                Middleware(FaultBarrier),
                 Middleware(ConcurrencyLimit, limits=limits, counts=is_counted),
                 Middleware(BodyLimit, limits=limits),
             ],
@@ -57,7 +58,7 @@ class GatewayApp:
         )
         app.router.redirect_slashes = False
         app.state.services = services
-        self._app: ASGIApp = FaultBarrier(app)
+        self._app: ASGIApp = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

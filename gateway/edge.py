@@ -1,7 +1,7 @@
 """What happens to an exception that no handler knows?  It ends here: one safe log line, one 500.
 
-Outermost in both apps, so that a server never prints a traceback whose message could quote a
-prompt.
+The first middleware of both apps, inside Starlette's own catch-all, which would answer in plain
+text and raise on to the server, whose traceback could quote a prompt.
 """
 
 import logging

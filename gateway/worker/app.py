@@ -14,6 +14,7 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -119,13 +120,14 @@ class WorkerApp:
         app = Starlette(
             routes=routes,
             lifespan=self._lifespan,
+            middleware=[Middleware(FaultBarrier)],
             exception_handlers={
                 GatewayError: gateway_error_response,
                 HTTPException: http_error_response,
             },
         )
         app.router.redirect_slashes = False
-        self._app: ASGIApp = FaultBarrier(app)
+        self._app: ASGIApp = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

@@ -244,3 +244,24 @@ def test_broken_engine_fails_the_request_only(tmp_path: Path) -> None:
         assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "generation_failed"
         stack.engine.runner.before_run = lambda _plan: None
         assert stack.chat().status_code == 200
+
+
+def test_a_fault_of_ours_is_an_error_in_the_paths_own_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def explode(_self: Any) -> None:
+        raise RuntimeError("the prompt was hello")
+
+    with running_stack(tmp_path) as stack:
+        monkeypatch.setattr("gateway.workers.WorkerDirectory.models", explode)
+        monkeypatch.setattr("gateway.worker.app.WorkerState.require_ready", explode)
+        refused(stack.chat(), 500, "internal_error")
+        probe = stack.client.get("/readyz")
+        worker_socket = httpx.HTTPTransport(uds=str(stack.config.worker.socket))
+        with httpx.Client(transport=worker_socket, base_url="http://worker") as worker:
+            stats = worker.get("/stats")
+        monkeypatch.undo()
+    for response in (probe, stats):
+        assert (response.status_code, response.json()["code"]) == (500, "internal_error")
+    assert "RuntimeError" in caplog.text
+    assert "hello" not in caplog.text
