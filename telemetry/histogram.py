@@ -24,7 +24,7 @@ SCALE: Final = 5
 MIN_SCALE: Final = 0
 MAX_SCALE: Final = 8
 MAX_BUCKETS: Final = 2048  # 1 ns to 10^5 s is 47 octaves: 1,504 buckets at scale 5
-MAX_INDEX: Final = 64 << MAX_SCALE  # 2^64 s
+MAX_OCTAVE: Final = 64  # buckets lie within 2^-64 s to 2^64 s
 MAX_COUNT: Final = 2**53
 _HEADER: Final = struct.Struct("<bqqqq")  # scale, zero_count, offset, sum_ns, max_ns
 _MAX_BLOB_BYTES: Final = _HEADER.size + 8 * MAX_BUCKETS
@@ -147,10 +147,12 @@ class ExpHistogram:
         counts = wire.get("counts")
         if not isinstance(counts, (list, tuple)) or len(counts) > MAX_BUCKETS:
             raise ValueError(f"counts: want a list of at most {MAX_BUCKETS} numbers")
+        scale = _int(wire, "scale", MIN_SCALE, MAX_SCALE)
+        max_index = MAX_OCTAVE << scale
         parsed = cls(
-            scale=_int(wire, "scale", MIN_SCALE, MAX_SCALE),
+            scale=scale,
             zero_count=_int(wire, "zero_count", 0, MAX_COUNT),
-            offset=_int(wire, "offset", -MAX_INDEX, MAX_INDEX),
+            offset=_int(wire, "offset", -max_index, max_index - len(counts)),
             counts=tuple(_int({"counts": n}, "counts", 0, MAX_COUNT) for n in counts),
             sum_ns=_seconds_to_ns(wire, "sum"),
             max_ns=_seconds_to_ns(wire, "max"),

@@ -119,6 +119,21 @@ def test_wire_from_outside_is_checked(change: dict[str, Any]) -> None:
         ExpHistogram.from_wire(wire)
 
 
+@pytest.mark.parametrize("offset", [-65, 64, 2**14])
+def test_a_bucket_that_no_duration_reaches_is_refused(offset: int) -> None:
+    wire = ExpHistogram(offset=offset, scale=0, counts=(1,)).to_wire()
+    with pytest.raises(ValueError, match="offset"):
+        ExpHistogram.from_wire(wire)
+
+
+@pytest.mark.parametrize("offset", [-64, 63])
+def test_quantiles_of_the_outermost_buckets_are_numbers(offset: int) -> None:
+    wire = ExpHistogram(offset=offset, scale=0, counts=(1,), max_ns=1).to_wire()
+    value = ExpHistogram.from_wire(wire).quantile(0.5)
+    assert value is not None
+    assert 0 < value <= 1e-9
+
+
 @pytest.mark.parametrize("blob", [b"", b"junk", ExpHistogram().to_bytes()[:-3]])
 def test_broken_blobs_are_refused(blob: bytes) -> None:
     with pytest.raises(ValueError, match="histogram"):
