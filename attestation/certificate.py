@@ -1,0 +1,245 @@
+"""What does this certificate say, and in which bytes?  [RFC 5280]
+
+Parsing only: nothing is verified, and the caller names the kinds of key that it takes.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtensionOID, NameOID, ObjectIdentifier
+
+from attestation.errors import BadSignature, MalformedEvidence
+
+KeyKind = Literal["p256", "p384", "rsa"]
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+
+P256: frozenset[KeyKind] = frozenset({"p256"})
+MIN_RSA_BITS = 3072
+MAX_RSA_BITS = 8192
+MAX_CERTIFICATE_BYTES = 16 * 1024
+MAX_CHAIN_BYTES = 64 * 1024
+MAX_CERTIFICATES = 8
+PARSE_ERRORS = (  # what the library raises at bytes that it cannot read
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+_PEM_CERTIFICATE = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END CERTIFICATE-----\s*"
+)
+# The start of an X.509 v3 certificate up to the first octet of its serial number.
+_CERTIFICATE_START = re.compile(
+    rb"\x30(?:[\x00-\x7f]|\x81.|\x82..)(?P<tbs>\x30)(?:[\x00-\x7f]|\x81.|\x82..)"
+    rb"\xa0\x03\x02\x01\x02\x02(?P<length>[\x01-\x15])(?P<first>.)",
+    re.DOTALL,
+)
+_UNDERSTOOD = frozenset({ExtensionOID.BASIC_CONSTRAINTS, ExtensionOID.KEY_USAGE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The parts of one parsed certificate that chains are judged by; nothing is verified yet.
+
+    ``inner`` is for what the other fields lack, never for its serial number: see
+    ``_load_certificate``.
+    """
+
+    inner: x509.Certificate
+    sha256: str
+    serial_number: int
+    signed_bytes: bytes
+    subject_der: bytes
+    issuer_der: bytes
+    extensions: Mapping[ObjectIdentifier, bytes]
+    common_name: str
+    not_before: datetime
+    not_after: datetime
+    public_key: PublicKey
+    is_ca: bool
+    path_length: int | None
+    signs_certificates: bool
+    signs_crls: bool
+
+    @property
+    def ec_key(self) -> ec.EllipticCurvePublicKey:
+        """The key when it is on a curve.  Raises: BadSignature("bad_key")."""
+        if not isinstance(self.public_key, ec.EllipticCurvePublicKey):
+            raise BadSignature("bad_key", f"{self.common_name}: its key is not on a curve")
+        return self.public_key
+
+    @property
+    def subject(self) -> x509.Name:
+        """Read on use, which takes a while.  Raises: MalformedEvidence("format")."""
+        return _read_name(lambda: self.inner.subject)
+
+    @property
+    def issuer(self) -> x509.Name:
+        """Read on use, which takes a while.  Raises: MalformedEvidence("format")."""
+        return _read_name(lambda: self.inner.issuer)
+
+    def is_issued_in_name_of(self, issuer: "Certificate") -> bool:
+        """Names the issuer as its own certificate does; the same bytes need no reading."""
+        return self.issuer_der == issuer.subject_der or self.issuer == issuer.subject
+
+    def extension(self, oid: ObjectIdentifier) -> bytes | None:
+        """The raw DER value of an extension that this module does not interpret."""
+        return self.extensions.get(oid)
+
+
+def parse_chain(
+    pem: bytes, *, what: str, key_kinds: AbstractSet[KeyKind] = P256
+) -> tuple[Certificate, ...]:
+    """PEM certificates and white space, nothing else; NULs at the end are a vendor's habit.
+
+    Raises: MalformedEvidence("format"); BadSignature("bad_key"): a key of no kind in ``key_kinds``.
+    """
+    text = pem.rstrip(b"\0").strip()
+    if len(text) > MAX_CHAIN_BYTES:
+        raise MalformedEvidence("format", f"{what}: {len(text)} bytes, at most {MAX_CHAIN_BYTES}")
+    certificates: list[Certificate] = []
+    offset = 0
+    while offset < len(text):
+        match = _PEM_CERTIFICATE.match(text, offset)
+        if match is None or len(certificates) == MAX_CERTIFICATES:
+            raise MalformedEvidence("format", f"{what}: not a short list of PEM certificates")
+        try:
+            encoded = base64.b64decode(b"".join(match[1].split()), validate=True)
+        except binascii.Error as err:
+            raise MalformedEvidence("format", f"{what}: not base64") from err
+        certificates.append(parse_certificate(encoded, what=what, key_kinds=key_kinds))
+        offset = match.end()
+    return tuple(certificates)
+
+
+def parse_certificate(
+    data: bytes, *, what: str, key_kinds: AbstractSet[KeyKind] = P256
+) -> Certificate:
+    """One certificate in DER, version 3.
+
+    Raises: MalformedEvidence("format"); BadSignature("bad_key"): a key of no kind in ``key_kinds``.
+    """
+    try:
+        inner, parts = _load_certificate(data, what)
+        not_before, not_after = inner.not_valid_before_utc, inner.not_valid_after_utc
+        names = inner.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        key = inner.public_key()
+        extensions = list(inner.extensions)
+        common_name = str(names[0].value) if names else ""
+    except PARSE_ERRORS as err:  # the library reads each field on first use
+        raise MalformedEvidence("format", f"{what}: not an X.509 certificate") from err
+    if not common_name.isprintable():  # it is quoted in messages
+        raise MalformedEvidence("format", f"{what}: unprintable common name")
+    if any(e.critical and e.oid not in _UNDERSTOOD for e in extensions):
+        raise MalformedEvidence("format", f"{what}: unknown critical extension")
+    constraints = next(
+        (e.value for e in extensions if isinstance(e.value, x509.BasicConstraints)), None
+    )
+    usage = next((e.value for e in extensions if isinstance(e.value, x509.KeyUsage)), None)
+    return Certificate(
+        inner=inner,
+        sha256=hashlib.sha256(data).hexdigest(),
+        serial_number=parts.serial_number,
+        signed_bytes=parts.signed_bytes,
+        subject_der=parts.subject_der,
+        issuer_der=parts.issuer_der,
+        extensions={
+            e.oid: e.value.value
+            for e in extensions
+            if isinstance(e.value, x509.UnrecognizedExtension)
+        },
+        not_before=not_before,
+        not_after=not_after,
+        common_name=common_name,
+        public_key=_require_key(key, key_kinds, what),
+        is_ca=constraints is not None and constraints.ca,
+        path_length=None if constraints is None else constraints.path_length,
+        signs_certificates=usage is not None and usage.key_cert_sign,
+        signs_crls=usage is not None and usage.crl_sign,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Bytes of a certificate as they were received."""
+
+    serial_number: int
+    signed_bytes: bytes
+    issuer_der: bytes
+    subject_der: bytes
+
+
+def _load_certificate(data: bytes, what: str) -> tuple[x509.Certificate, _Parts]:
+    """The certificate, and those of its parts that are taken from the bytes received.
+
+    AMD's VCEKs have serial number 0, at which ``cryptography`` warns and which it will refuse one
+    day: it is shown a twin with serial number 1. The signature is verified over the signed bytes.
+    """
+    start = _CERTIFICATE_START.match(data)
+    if start is None or len(data) > MAX_CERTIFICATE_BYTES:
+        raise MalformedEvidence("format", f"{what}: not an X.509 v3 certificate of usual size")
+    first_at = start.start("first")
+    if data[first_at] & 0x80:
+        raise MalformedEvidence("format", f"{what}: negative serial number")
+    is_zero = (start["length"], start["first"]) == (b"\1", b"\0")
+    inner = x509.load_der_x509_certificate(
+        data[:first_at] + b"\1" + data[first_at + 1 :] if is_zero else data
+    )
+    tbs_at = start.start("tbs")
+    signed_bytes = data[tbs_at : tbs_at + len(inner.tbs_certificate_bytes)]
+    algorithm_at = first_at + start["length"][0]  # then issuer, validity, subject
+    issuer_at = _element_end(data, algorithm_at)
+    validity_at = _element_end(data, issuer_at)
+    subject_at = _element_end(data, validity_at)
+    algorithm = data[algorithm_at:issuer_at]
+    if not data.startswith(algorithm, tbs_at + len(signed_bytes)):
+        raise MalformedEvidence("format", f"{what}: names two signature algorithms")
+    return inner, _Parts(
+        serial_number=0 if is_zero else inner.serial_number,
+        signed_bytes=signed_bytes,
+        issuer_der=data[issuer_at:validity_at],
+        subject_der=data[subject_at : _element_end(data, subject_at)],
+    )
+
+
+def _element_end(data: bytes, start: int) -> int:
+    """Where an element ends, in DER that the library has accepted as such."""
+    first = data[start + 1]
+    if first < 0x80:
+        return start + 2 + first
+    body = start + 2 + (first & 0x7F)
+    return body + int.from_bytes(data[start + 2 : body], "big")
+
+
+def _read_name(read: Callable[[], x509.Name]) -> x509.Name:
+    try:
+        return read()
+    except PARSE_ERRORS as err:
+        raise MalformedEvidence("format", "certificate: a name that cannot be read") from err
+
+
+def _require_key(key: object, kinds: AbstractSet[KeyKind], what: str) -> PublicKey:
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        if "p256" in kinds and isinstance(key.curve, ec.SECP256R1):
+            return key
+        if "p384" in kinds and isinstance(key.curve, ec.SECP384R1):
+            return key
+    if (
+        "rsa" in kinds
+        and isinstance(key, rsa.RSAPublicKey)
+        and MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS
+    ):
+        return key
+    raise BadSignature("bad_key", f"{what}: a certificate key is not of {', '.join(sorted(kinds))}")
