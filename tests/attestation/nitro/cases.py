@@ -85,6 +85,12 @@ def _flip_last(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
+def _sign_wide(name: str, data: bytes) -> bytes:
+    """The same two numbers, the second in a byte more."""
+    signature = p384.sign(name, data)
+    return signature[:48] + b"\0" + signature[48:]
+
+
 def _after(text: bytes, edit: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     """Edits what follows the one place where ``text`` is."""
 
@@ -234,6 +240,12 @@ _CHAIN: tuple[Case, ...] = (
         0,
         lambda: leaf(usage={"digital_signature": False, "key_agreement": True}),
     ),
+    _chain(
+        "leaf that may sign certificates too",
+        "signer_role",
+        0,
+        lambda: leaf(usage={"key_cert_sign": True}),
+    ),
     _chain("leaf on P-256", "bad_key", 0, lambda: leaf(curve=ec.SECP256R1())),
     _chain("leaf expired", "certificate_time", 0, lambda: leaf(not_after=_PAST)),
     _chain(
@@ -280,6 +292,12 @@ _SIGNATURE: tuple[Case, ...] = (
         "cose_signature",
         "document_signature",
         lambda: with_parts(sign=lambda name, data: bytes(96)),
+    ),
+    Case(
+        "signature of 97 bytes",
+        "cose_signature",
+        "document_signature",
+        lambda: with_parts(sign=_sign_wide),
     ),
     Case(
         "signature in DER",

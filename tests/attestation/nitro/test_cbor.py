@@ -112,6 +112,12 @@ def test_maps_of_indefinite_length_are_opt_in() -> None:
 
 
 def test_limits() -> None:
+    many = b"\xbf" + b"".join(encode(index) + b"\0" for index in range(MAX_ITEMS)) + b"\xff"
+
+    with pytest.raises(MalformedEvidence, match="items"):
+        cbor.decode(many, what="value", are_maps_indefinite=True)
+    with pytest.raises(MalformedEvidence, match="items"):  # before the first of them is read
+        cbor.decode(bytes.fromhex("9b" + "ff" * 8), what="value")
     assert cbor.decode(encode([0] * (MAX_ITEMS - 1)), what="value") == (0,) * (MAX_ITEMS - 1)
     with pytest.raises(MalformedEvidence):
         cbor.decode(encode([0] * MAX_ITEMS), what="value")

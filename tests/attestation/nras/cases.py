@@ -4,6 +4,7 @@ Each is the good answer with one fact changed, signed anew where it is signed, s
 check can hide the one under test. All are judged at AT under POLICY.
 """
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,6 +115,11 @@ def _signed_by_another(*, device: bool) -> Callable[[], Answer]:
         (answer.devices[_GPU] if device else answer.overall).signer = "another signer"
 
     return lambda: changed(change)
+
+
+def _wider(coordinate: str) -> str:
+    """The same number in a byte more."""
+    return encode(b"\0" + base64.urlsafe_b64decode(coordinate))
 
 
 def _two_gpus(answer: Answer) -> None:
@@ -232,7 +238,12 @@ _SIGNATURE: tuple[Case, ...] = (
     Case("JWKS with another member", "format", "jwks", _jwks(lambda jwks: jwks.update(next="x"))),
     Case("JWK of another curve", "bad_key", "token_signature", _key(crv="P-256")),
     Case("JWK of another point", "bad_key", "token_signature", _key(x=encode(bytes(48)))),
-    Case("JWK with a short coordinate", "bad_key", "token_signature", _key(x=encode(bytes(47)))),
+    Case(
+        "JWK with a coordinate of 49 bytes",
+        "bad_key",
+        "token_signature",
+        _jwks(lambda jwks: jwks["keys"][0].update(x=_wider(jwks["keys"][0]["x"]))),
+    ),
     Case(
         "JWK with the certificate of another key",
         "bad_key",
