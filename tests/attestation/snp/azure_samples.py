@@ -15,7 +15,8 @@ NONCE = bytes(range(32))
 PCRS = {0: b"\1" * 32, 7: b"\2" * 32, 11: b"\3" * 32}
 
 
-def _uint(value: int) -> str:
+def uint(value: int) -> str:
+    """A number as a JWK holds it."""
     raw = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
@@ -24,7 +25,7 @@ def jwk(name: str = "ak", **changes: Any) -> dict[str, Any]:
     """The AK as the runtime JSON names it."""
     numbers = rsa_key(name).public_key().public_numbers()
     key = {"kid": "HCLAkPub", "key_ops": ["sign"], "kty": "RSA"}
-    return key | {"e": _uint(numbers.e), "n": _uint(numbers.n)} | changes
+    return key | {"e": uint(numbers.e), "n": uint(numbers.n)} | changes
 
 
 def runtime_json(*keys: dict[str, Any]) -> bytes:

@@ -29,6 +29,7 @@ from tests.attestation.snp.azure_samples import (
     runtime_json,
     selection,
     sign_quote,
+    uint,
 )
 from tests.support.fake_snp import FakeSnp, rsa_key
 from tests.support.resources import vectors_dir
@@ -103,6 +104,9 @@ def test_each_rule_of_the_blob() -> None:
         (runtime_json(jwk(kty="EC")), "bad_key"),
         (runtime_json(jwk(e="Aw")), "bad_key"),
         (runtime_json(jwk(n="AQAB")), "bad_key"),
+        (runtime_json(jwk(n=uint(1 << 2047))), "bad_key"),
+        (runtime_json(jwk(n=uint((1 << 2047) - 1))), "bad_key"),
+        (runtime_json(jwk(n=uint((1 << 4096) + 1))), "bad_key"),
         (runtime_json(jwk(n=jwk()["n"] + "=")), "format"),
         (runtime_json(jwk(n="")), "format"),
         (runtime_json(jwk(n=7)), "format"),

@@ -57,7 +57,14 @@ def test_versions_say_what_they_hold() -> None:
 
     assert (old.cpuid, old.launch_mit_vector, old.current_mit_vector) == (None, None, None)
     assert (new.cpuid, new.launch_mit_vector, new.current_mit_vector) == ((0x19, 0x11, 1), 3, 7)
-    assert parse_report(FakeSnp().report(version=3)).launch_mit_vector is None
+    third = parse_report(FakeSnp().report(version=3))
+    assert (third.cpuid, third.launch_mit_vector) == ((0x19, 0x11, 1), None)
+
+
+def test_a_report_that_no_key_signed_is_refused_before_any_key_is_looked_at() -> None:
+    with pytest.raises(AttestationError) as caught:
+        parse_report(FakeSnp().report(flags=7 << 2))
+    assert caught.value.code == "signing_key"
 
 
 def test_flags_and_versions_of_the_firmware() -> None:
