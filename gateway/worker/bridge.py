@@ -3,7 +3,8 @@
 The engine is synchronous and touched by one thread only, the one that runs here. Commands go in
 through a thread-safe queue; what a step produced comes back with one ``call_soon_threadsafe``.
 A reader that falls behind never blocks the engine: its queue is bounded, and at the bound its
-request is aborted.
+request is aborted. Inside, every request has a number of its own: what the engine still says of one
+that was left can never reach another, whatever ids clients choose.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
@@ -66,9 +67,13 @@ _Outbox: TypeAlias = list[tuple[str, _Event]]
 class Generation:
     """The deltas of one request. Use as an async context manager; leaving it early aborts."""
 
-    def __init__(self, bridge: "EngineBridge", request: GenerationRequest, max_pending: int):
+    def __init__(
+        self, bridge: "EngineBridge", request: GenerationRequest, *, number: str, max_pending: int
+    ) -> None:
+        """`number` is the request's id on the engine's side."""
+        self.request_id = request.request_id
         self._bridge = bridge
-        self._request = request
+        self._request = replace(request, request_id=number)
         self._pending: deque[_Event] = deque()
         self._max_pending = max_pending
         self._ready = asyncio.Event()
@@ -131,7 +136,8 @@ class EngineBridge:
         self._loop = loop
         self._max_pending = max_pending_deltas
         self._inbox: SimpleQueue[_Command] = SimpleQueue()
-        self._open: dict[str, Generation] = {}
+        self._open: dict[str, Generation] = {}  # by number
+        self._numbers = itertools.count()
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusal: GatewayError | None = None
@@ -145,15 +151,16 @@ class EngineBridge:
         self._thread.start()
 
     def generate(self, request: GenerationRequest) -> Generation:
-        return Generation(self, request, self._max_pending)
+        number = str(next(self._numbers))
+        return Generation(self, request, number=number, max_pending=self._max_pending)
 
     def submit(self, generation: Generation, request: GenerationRequest) -> None:
         """Raises: GatewayError `server_stopping` once draining has begun, `duplicate_request_id`
-        while the id is in use: two requests must never share one stream of deltas.
+        while the client's id is in use.
         """
         if self._refusal is not None:
             raise self._refusal
-        if request.request_id in self._open:
+        if any(generation.request_id == other.request_id for other in self._open.values()):
             raise GatewayError("duplicate_request_id", "A request with this id is running.")
         self._open[request.request_id] = generation
         self._idle.clear()
@@ -226,6 +233,9 @@ class EngineBridge:
                 self._engine.add(command.request)
             except RequestRejected as err:
                 outbox.append((request_id, _as_gateway_error(err)))
+            except Exception as err:  # the thread's edge: one bad request must not end the worker
+                _log.error("engine refused a request: %s", describe_fault(err))
+                outbox.append((request_id, _engine_failed()))
             else:
                 running.add(request_id)
                 outbox.append((request_id, _Accepted()))
@@ -244,12 +254,15 @@ class EngineBridge:
         for request_id in failed:
             self._engine.abort(request_id)
         running.clear()
-        error = GatewayError("generation_failed", "The engine failed while generating.")
-        return [(request_id, error) for request_id in failed]
+        return [(request_id, _engine_failed()) for request_id in failed]
 
     def _hand_over(self, callback: Callable[[_Outbox], None], outbox: _Outbox) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, outbox)
+
+
+def _engine_failed() -> GatewayError:
+    return GatewayError("generation_failed", "The engine failed while generating.")
 
 
 def _as_gateway_error(err: RequestRejected) -> GatewayError:
