@@ -144,10 +144,9 @@ def parse_certificate(
         raise MalformedEvidence("format", f"{what}: unprintable common name")
     if any(e.critical and e.oid not in _UNDERSTOOD for e in extensions):
         raise MalformedEvidence("format", f"{what}: unknown critical extension")
-    constraints = next(
-        (e.value for e in extensions if isinstance(e.value, x509.BasicConstraints)), None
-    )
-    usage = next((e.value for e in extensions if isinstance(e.value, x509.KeyUsage)), None)
+    values = {e.oid: e.value for e in extensions}
+    constraints = values.get(ExtensionOID.BASIC_CONSTRAINTS)
+    usage = values.get(ExtensionOID.KEY_USAGE)
     return Certificate(
         inner=inner,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -156,18 +155,20 @@ def parse_certificate(
         subject_der=parts.subject_der,
         issuer_der=parts.issuer_der,
         extensions={
-            e.oid: e.value.value
-            for e in extensions
-            if isinstance(e.value, x509.UnrecognizedExtension)
+            oid: value.value
+            for oid, value in values.items()
+            if isinstance(value, x509.UnrecognizedExtension)
         },
         not_before=not_before,
         not_after=not_after,
         common_name=common_name,
         public_key=_require_key(key, key_kinds, what),
-        is_ca=constraints is not None and constraints.ca,
-        path_length=None if constraints is None else constraints.path_length,
-        signs_certificates=usage is not None and usage.key_cert_sign,
-        signs_crls=usage is not None and usage.crl_sign,
+        is_ca=isinstance(constraints, x509.BasicConstraints) and constraints.ca,
+        path_length=constraints.path_length
+        if isinstance(constraints, x509.BasicConstraints)
+        else None,
+        signs_certificates=isinstance(usage, x509.KeyUsage) and usage.key_cert_sign,
+        signs_crls=isinstance(usage, x509.KeyUsage) and usage.crl_sign,
     )
 
 

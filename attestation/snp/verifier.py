@@ -37,7 +37,7 @@ from attestation.x509 import (
 CHAIN_LENGTH = 3
 _KEY_KINDS: frozenset[KeyKind] = frozenset({"p384", "rsa"})
 _ISSUER_PREFIX = {"VCEK": "SEV-", "VLEK": "SEV-VLEK-"}
-_ROOT_PREFIX = "ARK-"
+_PRODUCT_OF_ROOT = {f"ARK-{product.name}": product for product in PRODUCTS.values()}
 _PEM_START = b"-----BEGIN"
 
 
@@ -208,8 +208,8 @@ def _parse_leaf(data: bytes) -> Certificate:
 def _identify(chain: VerifiedChain) -> VekIdentity:
     """Roles by name, as AMD gives no other sign of them; the pinned root vouches for the names."""
     leaf, issuer, root = chain.certificates
-    product = PRODUCTS.get(root.common_name.removeprefix(_ROOT_PREFIX))
-    if product is None or root.common_name != _ROOT_PREFIX + product.name:
+    product = _PRODUCT_OF_ROOT.get(root.common_name)
+    if product is None:
         raise UntrustedEndorsement("signer_role", "root is not named as a product line's ARK")
     identity = parse_vek_identity(leaf, product)
     if issuer.common_name != _ISSUER_PREFIX[identity.kind] + product.name:
@@ -227,9 +227,7 @@ def _require_same_kind(report: SnpReport, identity: VekIdentity) -> None:
 
 
 def _verify_signature(report: SnpReport, leaf: Certificate) -> None:
-    key = leaf.ec_key
-    if not isinstance(key.curve, ec.SECP384R1):
-        raise BadSignature("bad_key", "VEK: its key is not on P-384")
+    key = leaf.ec_key  # on P-384, the only curve in _KEY_KINDS
     try:
         key.verify(
             encode_dss_signature(*report.signature), report.signed_bytes, ec.ECDSA(hashes.SHA384())

@@ -108,12 +108,13 @@ class FakeSnp:
     signer_of_vek: str = "ask"
     signer_of_issuer: str = "ark"
     root_key: str = "ark"
+    root_name: str = ""
 
     def ark(self) -> bytes:
         """DER of the self-signed root."""
         return self._issue(
-            f"ARK-{self.product.name}",
-            f"ARK-{self.product.name}",
+            self._root_name(),
+            self._root_name(),
             key=rsa_key(self.root_key).public_key(),
             signer=self.root_key,
             serial=0x10,
@@ -124,7 +125,7 @@ class FakeSnp:
         """DER of the ASK, or of the ASVK for a VLEK."""
         return self._issue(
             self._issuer_name(),
-            f"ARK-{self.product.name}",
+            self._root_name(),
             key=rsa_key("ask").public_key(),
             signer=self.signer_of_issuer,
             serial=0x11,
@@ -160,7 +161,7 @@ class FakeSnp:
         """DER of the ARK's CRL."""
         builder = (
             x509.CertificateRevocationListBuilder()
-            .issuer_name(_name(issuer or f"ARK-{self.product.name}"))
+            .issuer_name(_name(issuer or self._root_name()))
             .last_update(last_update)
             .next_update(next_update)
         )
@@ -216,6 +217,9 @@ class FakeSnp:
             edit(raw)
         return sign_report(bytes(raw))
 
+    def _root_name(self) -> str:
+        return self.root_name or f"ARK-{self.product.name}"
+
     def _issuer_name(self) -> str:
         return f"SEV-{'VLEK-' if self.kind == 'VLEK' else ''}{self.product.name}"
 
@@ -267,18 +271,18 @@ class FakeSnp:
         return encoded.replace(made.signature, sign_pss(signer, wanted))
 
 
-def anchors(*products: ProductLine) -> TrustAnchors:
-    """The fake ARKs of these product lines, as the only roots there are."""
+def anchors(*platforms: FakeSnp) -> TrustAnchors:
+    """The fake ARKs of these platforms, as the only roots there are."""
     return TrustAnchors(
         anchors=tuple(
             Anchor(
-                name=f"fake-ark-{product.name.lower()}",
+                name=f"fake-ark-{tee.product.name.lower()}",
                 kind="fake",
                 family="amd-ark",
-                sha256=hashlib.sha256(FakeSnp(product=product).ark()).hexdigest(),
+                sha256=hashlib.sha256(tee.ark()).hexdigest(),
                 source="tests/support/fake_snp.py",
             )
-            for product in products
+            for tee in platforms
         )
     )
 

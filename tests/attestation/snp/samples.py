@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from attestation.anchors import TrustAnchors
 from attestation.checks import CheckLog
 from attestation.errors import AttestationError
 from attestation.policy_table import PolicyTable
@@ -15,7 +16,7 @@ from attestation.snp.rules import parse_rules
 from attestation.snp.verifier import SnpClaims, SnpVerifier
 from tests.support.fake_snp import AT, CHIP_ID, LEVELS, MEASUREMENT, FakeSnp, anchors
 
-ANCHORS = anchors(MILAN, GENOA, TURIN)
+ANCHORS = anchors(*(FakeSnp(product=product) for product in (MILAN, GENOA, TURIN)))
 _FLOOR = {name: level for name, level in LEVELS.items() if name != "fmc"}
 POLICY: dict[str, Any] = {
     "products": ["Genoa", "Milan", "Turin"],
@@ -69,10 +70,12 @@ def rules(changes: Mapping[str, Any]) -> tuple[Rule[SnpClaims], ...]:
     return made
 
 
-def verify(given: Evidence, log: CheckLog | None = None) -> SnpClaims:
+def verify(
+    given: Evidence, log: CheckLog | None = None, trusted: TrustAnchors = ANCHORS
+) -> SnpClaims:
     """The claims of genuine Evidence under the fake roots."""
     endorsements = SnpEndorsements(vek=given.vek, chain=given.chain, crl=given.crl)
-    verifier = SnpVerifier(anchors=ANCHORS)
+    verifier = SnpVerifier(anchors=trusted)
     return verifier.verify(given.report, endorsements, at=given.at, log=log or CheckLog())
 
 

@@ -8,7 +8,7 @@ from attestation.snp.facts import facts
 from attestation.snp.verifier import SnpVerifier
 from tests.attestation.snp.own_cases import CASES, Case
 from tests.attestation.snp.samples import ANCHORS, evidence, failures, verify
-from tests.support.fake_snp import AT, CHIP_ID, FakeSnp
+from tests.support.fake_snp import AT, CHIP_ID, FakeSnp, anchors
 
 
 def test_good_evidence_passes() -> None:
@@ -54,3 +54,11 @@ def test_without_a_crl_the_log_says_that_revocation_was_not_looked_at() -> None:
 
     assert not claims.is_revocation_checked
     assert [c.outcome for c in log.checks if c.name == "revocation"] == ["not_applicable"]
+
+
+@pytest.mark.parametrize("name", ["ARK-Naples", "Genoa", "ARK-Genoa2"])
+def test_a_pinned_root_that_is_no_product_lines_ark(name: str) -> None:
+    tee = FakeSnp(root_name=name)
+    with pytest.raises(AttestationError) as caught:
+        verify(evidence(tee), trusted=anchors(tee))
+    assert caught.value.code == "signer_role"
