@@ -190,13 +190,17 @@ class WorkerDirectory:
         await asyncio.shield(node.refreshing)
 
     async def _attest(self, node: WorkerNode, attempt: int) -> None:
+        started_ns = self._clocks.monotonic_ns()
         try:
-            await self._attest_once(node, attempt)
+            await self._attest_once(node, attempt, started_ns)
+        except Exception as err:  # the keeper's edge: it must not die, and nothing is granted
+            _log.error("attestation failed: %s", describe_fault(err), extra={"worker": node.id})
+            if node.machine.is_refreshing:
+                self._fail(node, attempt, started_ns, "internal_error")
         finally:
             node.wake.set()  # whoever asked, the keeper must learn when the next one is due
 
-    async def _attest_once(self, node: WorkerNode, attempt: int) -> None:
-        started_ns = self._clocks.monotonic_ns()
+    async def _attest_once(self, node: WorkerNode, attempt: int, started_ns: int) -> None:
         try:
             grant = await node.attestation.attest(node=node.id, epoch=node.machine.epoch)
         except VerdictRefused as err:
@@ -208,9 +212,6 @@ class WorkerDirectory:
             self._record(node, err.facts)
         except GatewayError as err:
             self._fail(node, attempt, started_ns, err.code)
-        except Exception as err:  # the keeper's edge: it must not die, and nothing is granted
-            _log.error("attestation failed: %s", describe_fault(err), extra={"worker": node.id})
-            self._fail(node, attempt, started_ns, "internal_error")
         else:
             now = self._utc_now()
             node.machine = node.machine.granted(
@@ -263,18 +264,21 @@ class WorkerDirectory:
         return [node for node in self._nodes if node.is_serving(now)]
 
     async def _await_serving(self) -> list[WorkerNode]:
+        """Workers that serve once a refresh has helped; the first that does is enough."""
         now = self._utc_now()
-        waits = [
+        waits = {
             asyncio.ensure_future(self._refresh(node))
             for node in self._nodes
             if node.machine.state(now) is not LeaseState.QUARANTINED
             and (node.machine.is_refreshing or node.machine.should_refresh(now))
-        ]
-        if waits:
-            _, unfinished = await asyncio.wait(
-                waits, timeout=DISPATCH_WAIT_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            for wait in unfinished:
+        }
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DISPATCH_WAIT_S):
+                    while waits and not self._serving():
+                        _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
                 wait.cancel()
         serving = self._serving()
         if not serving:

@@ -73,7 +73,10 @@ class ReadyWorker:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerState:
-    """What the worker is now: loading until `ready` is set. Changed on the event loop only."""
+    """What the worker is now: loading until `ready` is set.
+
+    Changed on the event loop only, but for `progress`, which the loading thread writes.
+    """
 
     key: ServerKey = field(repr=False)
     limits: ChunkLimits
@@ -294,11 +297,11 @@ async def _sealed(response: InnerResponse, sealer: ResponseSealer) -> AsyncGener
 
 
 def _salt(value: str) -> bytes:
-    """Raises: GatewayError `invalid_value`: a salt that is not understood must not be ignored."""
+    """Raises: GatewayError `malformed_inner`: a salt that is not understood must not be ignored."""
     try:
         salt = bytes.fromhex(value)
     except ValueError:
-        salt = b"\0" * (MAX_SALT_BYTES + 1)
+        raise GatewayError("malformed_inner", "The cache salt is not hexadecimal.") from None
     if len(salt) > MAX_SALT_BYTES:
-        raise GatewayError("malformed_inner", "The cache salt is malformed.")
+        raise GatewayError("malformed_inner", f"The cache salt exceeds {MAX_SALT_BYTES} bytes.")
     return salt

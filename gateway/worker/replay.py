@@ -46,7 +46,7 @@ def parse_date(value: str) -> datetime:
     """An HTTP date.  Raises: GatewayError `date_outside_window` when it is none."""
     try:
         date = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise GatewayError(
             "date_outside_window", "The sealed request's date is malformed."
         ) from None

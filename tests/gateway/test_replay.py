@@ -54,5 +54,19 @@ def test_the_key_id_is_part_of_the_name() -> None:
 
 def test_http_dates() -> None:
     assert parse_date("Thu, 01 Jan 2026 00:00:00 GMT") == NOW
-    with pytest.raises(GatewayError):
-        parse_date("yesterday")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "yesterday",
+        "",
+        "Thu, 01 Jan 2026 00:00:00 +9999999999999999",
+        "Thu, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Thu, 01 Jan 2026 99:00:00 GMT",
+    ],
+)
+def test_what_is_no_http_date(value: str) -> None:
+    with pytest.raises(GatewayError) as caught:
+        parse_date(value)
+    assert caught.value.code == "date_outside_window"

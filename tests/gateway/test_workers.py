@@ -89,13 +89,15 @@ Make = Callable[..., WorkerDirectory]
 async def make(clock: Clock) -> AsyncIterator[Make]:
     made: list[WorkerDirectory] = []
 
-    def make(*workers: ScriptedWorker, report: list[AttestFacts] | None = None) -> WorkerDirectory:
+    def make(
+        *workers: ScriptedWorker, report: Callable[[AttestFacts], None] = lambda _: None
+    ) -> WorkerDirectory:
         directory = WorkerDirectory(
             [(worker.name, worker) for worker in workers],
             utc_now=clock,
             clocks=Clocks(monotonic_ns=lambda: 0, unix_ns=lambda: 0),
             jitter=lambda: 0.0,
-            report=(report if report is not None else []).append,
+            report=report,
         )
         made.append(directory)
         return directory
@@ -156,7 +158,7 @@ async def test_a_negative_verdict_ends_the_lease_at_once(
     make: Make, worker: ScriptedWorker, clock: Clock
 ) -> None:
     report: list[AttestFacts] = []
-    directory = make(worker, report=report)
+    directory = make(worker, report=report.append)
     node = await directory.node_for("m")
     worker.failure = refused("debug_enabled")
     await directory.reattest(node)
@@ -241,6 +243,40 @@ async def test_the_least_busy_worker_is_chosen(
     first.grant.client.num_open += 1
     assert (await directory.node_for("m")) is not first
     first.grant.client.num_open -= 1
+
+
+async def test_a_request_waits_for_the_slower_worker_when_the_quicker_one_fails(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    worker.failure = UNREACHABLE
+    slow = ScriptedWorker("slow", clock)
+    slow.may_answer.clear()
+    directory = make(worker, slow)
+    wanted = asyncio.ensure_future(directory.node_for("m"))
+    await until(lambda: directory.nodes[0].num_failures == 1)
+    await asyncio.sleep(0.01)
+    slow.may_answer.set()
+    assert (await wanted).id == "slow"
+
+
+async def test_a_report_that_fails_kills_no_keeper(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    is_broken = True
+
+    def report(_facts: AttestFacts) -> None:
+        if is_broken:
+            raise ValueError("no span")
+
+    directory = make(worker, report=report)
+    directory.start()
+    await until(lambda: worker.num_asked >= 1)
+    await asyncio.sleep(0.01)
+    is_broken = False
+    clock.now += 0.9 * TERM
+    directory.nodes[0].wake.set()
+    await until(lambda: worker.num_asked >= 2)
+    assert (await directory.node_for("m")).id == "w"
 
 
 async def until(is_true: Callable[[], bool]) -> None:
