@@ -69,6 +69,7 @@ class WorkerNode:
     attestation: WorkerAttestation
     machine: LeaseMachine
     grant: Grant | None = None
+    leaving: list[WorkerClient] = field(default_factory=list)  # of earlier grants, still streaming
     num_failures: int = 0  # transport failures since the worker last answered
     failure_code: str | None = None
     last_facts: AttestFacts | None = None
@@ -243,15 +244,21 @@ class WorkerDirectory:
         )
 
     async def _replace_grant(self, node: WorkerNode, grant: Grant | None) -> None:
+        """Streams of the old grant run on until they end."""
         old, node.grant = node.grant, grant
         if old is not None:
+            node.leaving = [client for client in (*node.leaving, old.client) if client.num_open]
             await old.client.retire()
 
     async def _revoke_grant(self, node: WorkerNode, code: str) -> None:
-        """Evidence that merely ran out lets running streams end; any other refusal cuts them."""
-        old, node.grant = node.grant, None
-        if old is not None:
-            await (old.client.retire() if code in RAN_OUT_CODES else old.client.abort())
+        """Evidence that merely ran out lets running streams end; any other refusal cuts them,
+        those of earlier grants included: they are of the same worker.
+        """
+        await self._replace_grant(node, None)
+        if code not in RAN_OUT_CODES:
+            cut, node.leaving = node.leaving, []
+            for client in cut:
+                await client.abort()
 
     def _record(self, node: WorkerNode, facts: AttestFacts) -> None:
         node.last_facts = facts

@@ -173,6 +173,24 @@ async def test_a_negative_verdict_ends_the_lease_at_once(
     assert node.grant is None
 
 
+@pytest.mark.parametrize(
+    ("code", "is_cut"), [("debug_enabled", True), ("collateral_expired", False)]
+)
+async def test_a_verdict_cuts_the_streams_of_earlier_leases_too(
+    make: Make, worker: ScriptedWorker, code: str, is_cut: bool
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    client = directory.require_lease(node).client
+    client.num_open += 1
+    await directory.reattest(node)
+    assert directory.require_lease(node).client is not client
+    worker.failure = refused(code)
+    await directory.reattest(node)
+    assert client._http.is_closed is is_cut
+    await client.abort()
+
+
 async def test_a_quarantine_ends_with_a_positive_verdict(
     make: Make, worker: ScriptedWorker
 ) -> None:
