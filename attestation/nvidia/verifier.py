@@ -6,7 +6,7 @@ good enough, and whether devices fit together, is asked of the claims: ``rules.p
 """
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -207,18 +207,3 @@ def _verify_signature(identity: DeviceIdentity, report: DeviceReport) -> None:
 def _halves(signature: bytes) -> Sequence[bytes]:
     return signature[:_HALF], signature[_HALF:]
 
-
-def facts(claims: GpuClaims) -> Mapping[str, str | int]:
-    """What a verdict tells about one device."""
-    opaque, measurements = claims.report.opaque, claims.measurements
-    return {
-        "arch": claims.arch,
-        "hwmodel": claims.identity.hwmodel,
-        "ueid": claims.identity.ueid,
-        "driver_version": opaque.driver_version or "",
-        "vbios_version": opaque.vbios_version,
-        "mode": claims.mode or "",
-        "fwid": "" if opaque.fwid is None else opaque.fwid.hex(),
-        "measurements_matched": 0 if measurements is None else measurements.num_matched,
-        "trust_anchor": claims.anchor.name,
-    }
