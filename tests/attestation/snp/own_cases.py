@@ -26,7 +26,7 @@ from tests.support.fake_snp import (
 _DAY = timedelta(days=1)
 _GOOD = FakeSnp()
 _VLEK = FakeSnp(kind="VLEK")
-_ANY_CHIP = {"chip_ids": [CHIP_ID.hex(), "00" * 64]}
+_ANY_CHIP: dict[str, Any] = {"chip_ids": None}
 _NO_VALUES = {"mode": "not_checked"}
 
 
@@ -200,6 +200,13 @@ _IDENTITY = (
     _extension("a VCEK with a provider", "format", CSP_ID, der_text("CN=x")),
     _vlek("a VLEK with a hwID", "format", _ANY_CHIP, extensions={HWID: CHIP_ID}),
     _vlek("a VLEK without a provider", "format", _ANY_CHIP, extensions={CSP_ID: None}),
+    _vlek("a long provider", None, _ANY_CHIP, extensions={CSP_ID: b"\x16\x81\x80" + b" " * 128}),
+    _vlek(
+        "too long a provider",
+        "format",
+        _ANY_CHIP,
+        extensions={CSP_ID: b"\x16\x81\x81" + b"x" * 129},
+    ),
     _vlek("a VLEK with an empty provider", "format", _ANY_CHIP, extensions={CSP_ID: b"\x16\0"}),
 )
 _REVOCATION = (
@@ -218,7 +225,8 @@ _REVOCATION = (
 )
 _REPORT = (
     _report("a VLEK's report with a VCEK", "signing_key", flags=1 << 2),
-    _vlek("a VLEK", "platform_not_allowed", {}),
+    _vlek("a VLEK", None, _ANY_CHIP),
+    _vlek("a VLEK where chips are listed", "platform_not_allowed", {}),
     Case(
         change="a VCEK's report with a VLEK",
         code="signing_key",

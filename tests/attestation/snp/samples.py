@@ -63,9 +63,13 @@ def evidence(tee: FakeSnp | None = None, **changes: Any) -> Evidence:
 
 
 def rules(changes: Mapping[str, Any]) -> tuple[Rule[SnpClaims], ...]:
-    """The rules of POLICY with ``changes``; a policy with problems is a defect of the test."""
+    """The rules of POLICY with ``changes``, where None leaves a key out.
+
+    A policy with problems is a defect of the test.
+    """
     problems: list[str] = []
-    made = parse_rules(PolicyTable("snp.", POLICY | dict(changes), problems))
+    table = {key: value for key, value in (POLICY | dict(changes)).items() if value is not None}
+    made = parse_rules(PolicyTable("snp.", table, problems))
     assert problems == []
     return made
 
