@@ -47,6 +47,16 @@ class Failure(click.ClickException):
             click.echo(f"next:  {self.next_step}", file=out)
 
 
+def database_failure(err: Exception) -> Failure:
+    """A database that cannot be used. The error's own text is not shown: it may hold the URL."""
+    return Failure(
+        f"the database cannot be used: {type(err).__name__}",
+        exit_code=ExitCode.CHECK_FAILED,
+        code="database_unavailable",
+        next_step="check database_url, that the file or server behind it is sound, and the disk",
+    )
+
+
 def config_options(command: _Command) -> _Command:
     """Adds --config, --state-dir and --cache-dir."""
     command = click.option(

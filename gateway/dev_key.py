@@ -22,8 +22,10 @@ def ensure_dev_key(config: StarshadeConfig, *, now_ns: int) -> None:
     try:
         migrate(engine)
         store = ApiKeyStore(engine)
-        if path.is_file() and store.find(hash_key(path.read_text().strip())) is not None:
-            return
+        if path.is_file():
+            kept = path.read_bytes().decode("ascii", "replace")  # damaged: no key has its hash
+            if store.find(hash_key(kept.strip())) is not None:
+                return
         key = store.create(label=LABEL, tenant=TENANT, now_ns=now_ns)
         write_atomic(path, key.encode())
     finally:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli_support import PLAIN_WIDTH, ExitCode, Failure, config_options, read_config
+from gateway.cli_support import (
+    PLAIN_WIDTH,
+    ExitCode,
+    Failure,
+    config_options,
+    database_failure,
+    read_config,
+)
 from gateway.files import PRIVATE_UMASK, make_dir
 
 if TYPE_CHECKING:
@@ -87,19 +94,24 @@ def revoke(
 def _store(
     config_file: Path | None, state_dir: Path | None, cache_dir: Path | None
 ) -> Iterator["ApiKeyStore"]:
-    """The key table, brought to the current schema."""
+    """The key table, brought to the current schema. Raises: Failure when it cannot be used."""
     config = read_config(config_file, {"state_dir": state_dir, "cache_dir": cache_dir})
+    from sqlalchemy.exc import SQLAlchemyError
+
     from gateway.db.engine import migrate, open_engine
     from gateway.db.keys import ApiKeyStore
 
     os.umask(PRIVATE_UMASK)
-    make_dir(config.state_dir)
-    engine = open_engine(config.database_url)
     try:
-        migrate(engine)
-        yield ApiKeyStore(engine)
-    finally:
-        engine.dispose()
+        make_dir(config.state_dir)
+        engine = open_engine(config.database_url)
+        try:
+            migrate(engine)
+            yield ApiKeyStore(engine)
+        finally:
+            engine.dispose()
+    except (OSError, SQLAlchemyError) as err:
+        raise database_failure(err) from err
 
 
 def _when(time_ns: int | None) -> str:

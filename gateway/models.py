@@ -105,8 +105,20 @@ def require_digest(path: Path, source: ModelSource) -> None:
     with path.open("rb") as stream:
         while chunk := stream.read(_READ_BYTES):
             digest.update(chunk)
-    if digest.hexdigest() != source.sha256:
-        raise DigestMismatch(f"{path}: got sha256 {digest.hexdigest()}, want {source.sha256}")
+    _require_sha256(digest.hexdigest(), source, what=str(path))
+
+
+def require_named_weights(model: str, weights_sha256: str) -> None:
+    """What was loaded under a name of the catalogue is what the name promises; a path promises
+    nothing. Raises: DigestMismatch, UnknownModel.
+    """
+    if not names_a_path(model):
+        _require_sha256(weights_sha256, known_model(model), what=model)
+
+
+def _require_sha256(sha256: str, source: ModelSource, *, what: str) -> None:
+    if sha256 != source.sha256:
+        raise DigestMismatch(f"{what}: got sha256 {sha256}, want {source.sha256}")
 
 
 def _require_gguf(path: Path) -> Path:

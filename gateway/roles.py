@@ -1,6 +1,7 @@
 """How does a serving process begin, and in which words does it fail to?"""
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -10,7 +11,7 @@ from types import FrameType
 from sqlalchemy.exc import SQLAlchemyError
 
 from attestation.errors import PolicyError
-from gateway.cli_support import ExitCode, Failure
+from gateway.cli_support import ExitCode, Failure, database_failure
 from gateway.config import StarshadeConfig
 from gateway.dev_key import ensure_dev_key
 from gateway.files import PRIVATE_UMASK, make_dir
@@ -49,8 +50,11 @@ def run_worker(config: StarshadeConfig) -> None:
 
 
 def _begin() -> None:
-    """Private files, log lines on standard error, and status 0 for a stop that was asked for."""
+    """Private files, no core dump (it would hold prompts and keys), log lines on standard error,
+    and status 0 for a stop that was asked for.
+    """
     os.umask(PRIVATE_UMASK)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     configure_logging()
     # The server stops gracefully by handlers of its own, then raises the signal again for these.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,12 +76,7 @@ def _explained(serve: Callable[[], None], *, next_step: str) -> None:
             next_step="use production, development or the path of a sound policy file",
         ) from err
     except SQLAlchemyError as err:
-        raise Failure(
-            f"the database cannot be used: {type(err).__name__}",  # its text may hold the URL
-            exit_code=ExitCode.CHECK_FAILED,
-            code="database_unavailable",
-            next_step="check database_url and that the file or server behind it is sound",
-        ) from err
+        raise database_failure(err) from err
     except SocketTaken as err:
         raise Failure(
             str(err), exit_code=ExitCode.CHECK_FAILED, code=err.code, next_step=next_step

@@ -34,7 +34,7 @@ from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
-from gateway.models import ModelError, model_file
+from gateway.models import ModelError, model_file, require_named_weights
 from gateway.observe import Clocks, Tracing
 from gateway.problems import GatewayError
 from gateway.relay import Relay
@@ -243,6 +243,7 @@ def load_model_engine(
         device=open_device("cpu", num_threads=config.worker.threads),
         on_progress=on_progress,
     )
+    require_named_weights(config.worker.model, model.weights_sha256)
     settings = config.engine
     num_blocks = count_blocks(
         model.config, kv_cache_bytes=settings.kv_cache_bytes, block_size=settings.block_size
@@ -326,16 +327,13 @@ def _ohttp_key(key_config: KeyConfig) -> OhttpKey:
 
 
 def _salt_secret(config: StarshadeConfig) -> bytes:
-    """Made on first use; with a new one every cached prefix is out of reach, nothing worse."""
+    """Made when there is no whole one; a new one puts cached prefixes out of reach, no worse."""
     path = config.paths.salt_key
     make_private_dir(path.parent)
     with locked(path.with_suffix(".lock")):
-        if not path.exists():
+        if not path.exists() or path.stat().st_size != SALT_BYTES:
             write_atomic(path, secrets.token_bytes(SALT_BYTES))
-        secret = path.read_bytes()
-    if len(secret) != SALT_BYTES:
-        raise OSError(f"{path}: want {SALT_BYTES} bytes, got {len(secret)}")
-    return secret
+        return path.read_bytes()
 
 
 def _provider(

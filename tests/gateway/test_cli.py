@@ -89,6 +89,36 @@ def test_the_development_key_is_private_and_kept_until_it_is_revoked(tmp_path: P
     assert path.read_text() != first
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xe3\x28\xff", b"sk-starshade-\0\n" * 99])
+def test_a_damaged_development_key_is_replaced(tmp_path: Path, damage: bytes) -> None:
+    config = load_config(flags={"state_dir": tmp_path}, environ={})
+    config.paths.dev_api_key.write_bytes(damage)
+    ensure_dev_key(config, now_ns=1)
+    assert re.fullmatch(r"sk-starshade-[\w-]{43}", config.paths.dev_api_key.read_text())
+
+
+@pytest.mark.parametrize("command", [["create"], ["list"], ["revoke", "x"]])
+def test_keys_say_plainly_that_the_database_is_damaged(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "gateway.db").write_bytes(b"no database" * 999)
+    result = CliRunner().invoke(main, ["keys", *command, "--state-dir", str(tmp_path)])
+    assert result.exit_code == ExitCode.CHECK_FAILED
+    assert "[database_unavailable]" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_serving_process_leaves_no_core_dump() -> None:
+    code = """
+import resource, signal
+from gateway.roles import _begin
+soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+_begin()
+print(resource.getrlimit(resource.RLIMIT_CORE))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "(0, 0)"
+
+
 def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
     state = tmp_path / "it's a state"
     state.mkdir()

@@ -168,6 +168,14 @@ def test_verify_exits_1_when_the_bytes_differ(tmp_path: Path) -> None:
     assert "model_digest_mismatch" in result.output
 
 
+def test_a_name_of_the_catalogue_is_held_to_its_digest() -> None:
+    source = models.KNOWN_MODELS[0]
+    models.require_named_weights(source.name, source.sha256)
+    models.require_named_weights("/any/path.gguf", "ab" * 32)
+    with pytest.raises(models.DigestMismatch, match=source.sha256):
+        models.require_named_weights(source.name, "ab" * 32)
+
+
 def test_list_says_what_is_missing(tmp_path: Path) -> None:
     result = CliRunner().invoke(models_command, ["list", "--cache-dir", str(tmp_path)])
     assert result.exit_code == 0
