@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
-from attestation.binding import keyset_digest, require_bound
+from attestation.binding import gpu_nonce, keyset_digest, require_bound
 from attestation.cpu import CpuClaims
+from attestation.devices import verify_gpus, verify_token
 from attestation.draft import MISSING_CODES as MISSING_CODES
 from attestation.draft import Draft, sha256_hex
 from attestation.errors import (
@@ -21,13 +22,14 @@ from attestation.errors import (
     StaleEvidence,
 )
 from attestation.keyset import Keyset, parse_keyset
-from attestation.model import AttestationResult, ClaimValue, EvidenceBundle, Nonce
+from attestation.model import AttestationResult, ClaimValue, EvidenceBundle, GpuEndorsements, Nonce
+from attestation.nras.jwks import Jwks
 from attestation.policy import OWN_PROFILE, AppraisalPolicy, Need
-from attestation.registry import EvidenceKind, evidence_kind
+from attestation.registry import EvidenceKind, bundle_kind, evidence_kind
+from attestation.snp.endorsements import SnpEndorsements
 from attestation.strict_json import format_time
 from attestation.tdx.endorsements import TdxCollateral
 
-REPORT_DATA_BYTES = 64
 _EVENT_LOG = "event_log: it came along and was not replayed against the RTMRs"
 _NO_GPU = "gpu: no GPU evidence came along, so work on a GPU would not be attested"
 _NO_KEYSET = "channel: bare Evidence names no keys, so no connection is bound to it"
@@ -41,20 +43,24 @@ def appraise(
     policy: AppraisalPolicy,
     anchors: TrustAnchors,
     at: datetime,
-    collateral: TdxCollateral | None = None,
+    collateral: TdxCollateral | SnpEndorsements | None = None,
+    gpu_endorsements: GpuEndorsements | None = None,
+    jwks: Jwks | None = None,
 ) -> AttestationResult:
-    """The verdict on a bundle; ``collateral`` given here wins over the bundle's own.
+    """The verdict on a bundle; endorsements given here win over the bundle's own.
 
-    ``nonce`` is the one the RelyingParty chose, never one read from the bundle.
+    ``nonce`` is the one the RelyingParty chose, never one read from the bundle; ``jwks`` are the
+    keys that it fetched from NVIDIA's service, needed when the bundle holds a token.
     """
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(bundle.quote))
     try:
         with draft.log.step(
             "evidence_kind", "every piece of Evidence is one the policy takes"
         ):  # 1
-            kind = evidence_kind(bundle.tee)
+            kind = bundle_kind(bundle.tee)
             require_profile(policy, OWN_PROFILE)
             require_needed(policy.gpu, "GPU evidence", is_there=bool(bundle.gpu))
+            require_needed(policy.nras, "NRAS token", is_there=bundle.nras is not None)
         claims = draft.verify_cpu(bundle.quote, collateral or bundle.collateral, anchors, kind)  # 2
         with draft.log.step("evidence_label", "the Evidence is what its label says"):  # 3
             _require_label(kind, claims)
@@ -64,10 +70,22 @@ def appraise(
             keyset = _current_keyset(bundle, at)
             draft.claims |= _keyset_claims(keyset, bundle)
             draft.ends.append(keyset.not_after)
-        draft.apply_policy()  # 6
+        device_nonce = gpu_nonce(nonce, keyset_digest(bundle.keyset))
+        system = None
+        if bundle.gpu:  # 6
+            system = verify_gpus(
+                draft,
+                bundle.gpu,
+                nonce=device_nonce,
+                anchors=anchors,
+                endorsements=gpu_endorsements or bundle.gpu_endorsements,
+            )
+        if bundle.nras is not None:  # 7
+            verify_token(draft, bundle.nras, nonce=device_nonce, jwks=jwks, system=system)
+        draft.apply_policy()  # 8
     except AttestationError as err:
         return draft.reject(err)
-    if not bundle.gpu:
+    if not bundle.gpu and bundle.nras is None:
         draft.not_covered.append(_NO_GPU)
     if bundle.event_log is not None:
         draft.not_covered.append(_EVENT_LOG)
@@ -108,17 +126,19 @@ def appraise_report(
     """The verdict on a CPU TEE's bare Evidence: genuine and current, but bound to no keyset.
 
     ``label`` is an entry of ``registry``, ``endorsements`` that family's. Without
-    ``expected_report_data`` (64 bytes) freshness is not judged, and the result says so.
+    ``expected_report_data`` (64 bytes; a Nitro document's nonce has 32) freshness is not judged,
+    and the result says so.
     """
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(evidence))
     try:
-        claims = draft.verify_cpu(evidence, endorsements, anchors, evidence_kind(label))
+        kind = evidence_kind(label)
+        claims = draft.verify_cpu(evidence, endorsements, anchors, kind)
         if expected_report_data is None:
             draft.log.not_applicable("report_data", "not asked for")
             draft.not_covered.append(_NO_FRESHNESS)
         else:
             with draft.log.step("report_data", "REPORT_DATA is the value we asked for"):
-                _require_report_data(claims, expected_report_data)
+                _require_report_data(claims, expected_report_data, kind.report_data_bytes)
         draft.apply_policy()
     except AttestationError as err:
         return draft.reject(err)
@@ -173,9 +193,11 @@ def _current_keyset(bundle: EvidenceBundle, at: datetime) -> Keyset:
     return keyset
 
 
-def _require_report_data(claims: CpuClaims, expected: bytes) -> None:
-    if len(expected) != REPORT_DATA_BYTES:
-        raise MalformedEvidence("nonce_length", f"report data: {len(expected)} bytes, want 64")
+def _require_report_data(claims: CpuClaims, expected: bytes, num_bytes: int) -> None:
+    if len(expected) != num_bytes:
+        raise MalformedEvidence(
+            "nonce_length", f"report data: {len(expected)} bytes, want {num_bytes}"
+        )
     if not hmac.compare_digest(expected, claims.report_data):
         raise StaleEvidence("report_data", "REPORT_DATA is not the value we asked for")
 

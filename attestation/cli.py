@@ -26,6 +26,7 @@ from attestation.model import (
     parse_nonce,
 )
 from attestation.policy import AppraisalPolicy, load_policy
+from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.quote import parse_quote
 
 EXIT_ACCEPT = 0
@@ -165,7 +166,8 @@ def _judge(
 def _source(path: Path | None, bundle: EvidenceBundle | None) -> CollateralSource:
     if path is not None:
         return FileCollateral(path=path)
-    return BundledCollateral(collateral=None if bundle is None else bundle.collateral)
+    carried = None if bundle is None else bundle.collateral
+    return BundledCollateral(collateral=carried if isinstance(carried, TdxCollateral) else None)
 
 
 def _quote_bytes(data: bytes) -> bytes:

@@ -5,7 +5,7 @@ Evidence is admitted once, under the anchors that the policy names and no other.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,12 +19,13 @@ from attestation.errors import (
     UnsupportedEvidence,
 )
 from attestation.model import AttestationResult, ClaimValue, Submodule, Tier
-from attestation.policy import AppraisalPolicy
+from attestation.policy import CPU_TEES, AppraisalPolicy
 from attestation.registry import EvidenceKind
 
 MISSING_CODES = frozenset({"crl_missing", "endorsement_missing"})
 FOREIGN_CODE = "untrusted_root"
 CPU = "cpu"
+CPU_SECTIONS = frozenset(CPU_TEES.values())
 _PHYSICAL = "physical_access: interposers on the memory bus and other attacks on the machine itself"
 _SIMULATED = "hardware: there is none, the Evidence is simulated"
 _FOREIGN = "vendor: the root is the caller's own, so no vendor vouches for this Evidence"
@@ -35,8 +36,8 @@ _MEASUREMENTS = "measurements: the policy holds no reference values for {}, so a
 class Admitted:
     """One verified piece of Evidence, waiting for the rules of its section."""
 
-    submodule: str
     section: str
+    submodules: tuple[str, ...]
     verified: object
     log: CheckLog
 
@@ -69,14 +70,9 @@ class Draft:
             evidence, endorsements, anchors=self.narrowed(anchors), at=self.at, log=self.log
         )
         self.claims |= claims.facts
+        self.add_submodule(CPU, anchor=claims.anchor, facts=claims.facts)
         self.admit(
-            CPU,
-            section=claims.section,
-            verified=claims.verified,
-            anchor=claims.anchor,
-            facts=claims.facts,
-            not_after=claims.not_after,
-            log=self.log,
+            claims.section, submodules=[CPU], verified=claims.verified, not_after=claims.not_after
         )
         if claims.shortfall:
             self.shortfalls.append(claims.shortfall)
@@ -86,33 +82,29 @@ class Draft:
                 raise PolicyViolation("tee_type", f"TEE is {claims.tee}, want {want}")
         return claims
 
-    def admit(
-        self,
-        submodule: str,
-        *,
-        section: str,
-        verified: object,
-        anchor: Anchor | None,
-        facts: Mapping[str, ClaimValue],
-        not_after: datetime,
-        log: CheckLog,
+    def add_submodule(
+        self, name: str, *, anchor: Anchor | None, facts: Mapping[str, ClaimValue]
     ) -> None:
-        """Takes in one verified piece of Evidence; its rules are asked by ``apply_policy``.
+        """One verified piece of Evidence by itself.
 
-        ``anchor`` None: trust came from another place than a pinned root, and ``facts`` say which.
+        ``anchor`` None: trust came from another place than a pinned root.
         """
-        self.admitted.append(
-            Admitted(submodule=submodule, section=section, verified=verified, log=log)
-        )
-        self.ends.append(not_after)
+        status: Tier = "affirming"
         if anchor is not None:
             self.anchors.append(anchor)
-        status: Tier = "affirming"
-        if anchor is not None and anchor.kind != "vendor":
-            status = "warning"
-        self.submods[submodule] = Submodule(
-            status=status, trust_anchor="" if anchor is None else anchor.name, claims=facts
+            status = "affirming" if anchor.kind == "vendor" else "warning"
+        anchor_name = "" if anchor is None else anchor.name
+        self.submods[name] = Submodule(status=status, trust_anchor=anchor_name, claims=facts)
+
+    def admit(
+        self, section: str, *, submodules: Sequence[str], verified: object, not_after: datetime
+    ) -> None:
+        """Verified claims, about these submodules, wait for the rules of their section."""
+        log = self.log if section in CPU_SECTIONS else self.log.scoped(section)
+        self.admitted.append(
+            Admitted(section=section, submodules=tuple(submodules), verified=verified, log=log)
         )
+        self.ends.append(not_after)
 
     def apply_policy(self) -> None:
         """Every rule is asked, so that all findings are listed; the first one is raised."""
@@ -124,8 +116,9 @@ class Draft:
                         rule.require(piece.verified)
                 except AttestationError as err:
                     first = first or err
-                    refused = replace(self.submods[piece.submodule], status="contraindicated")
-                    self.submods[piece.submodule] = refused
+                    for name in piece.submodules:
+                        refused = replace(self.submods[name], status="contraindicated")
+                        self.submods[name] = refused
         if first is not None:
             raise first
         for section in dict.fromkeys(piece.section for piece in self.admitted):

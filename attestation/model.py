@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Literal, NewType
 
 from attestation.errors import MalformedEvidence
+from attestation.snp.endorsements import SnpEndorsements
+from attestation.snp.wire import endorsements_from_json, endorsements_to_json
 from attestation.strict_json import (
     JsonObject,
     JsonValue,
@@ -34,6 +36,8 @@ NONCE_BYTES = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 MAX_BUNDLE_DEPTH = 16
 MAX_GPUS = 16
+MAX_RIMS = 2 * MAX_GPUS
+MAX_OCSP_ANSWERS = 3 * MAX_GPUS  # of each device chain's certificates 1 to 3
 _BUNDLE_KEYS = frozenset({"tee", "quote_b64", "event_log", "statement", "keyset", "gpu"})
 _GPU_KEYS = frozenset({"arch", "cert_chain", "report"})
 _GPU_ARCHS = frozenset({"HOPPER", "BLACKWELL", "LS10"})
@@ -65,8 +69,27 @@ class GpuEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEndorsements:
+    """What NVIDIA signed about devices, whoever brought it: RIMs (XML) and OCSP answers (DER)."""
+
+    rims: tuple[bytes, ...]
+    ocsp: tuple[bytes, ...]
+
+    def to_json_value(self) -> JsonObject:
+        """As it travels."""
+        return {
+            "rims": [base64.b64encode(rim).decode("ascii") for rim in self.rims],
+            "ocsp": [base64.b64encode(answer).decode("ascii") for answer in self.ocsp],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceBundle:
-    """One replica's Evidence: quote, what its REPORTDATA commits to, and optional collateral."""
+    """One replica's Evidence: quote, what its REPORT_DATA commits to, and optional endorsements.
+
+    ``quote`` is a TDX quote or an SNP report. ``nras`` is NVIDIA's detached EAT as received, for
+    the nonce that the GPUs were asked with; the keys to check it are never the Attester's.
+    """
 
     tee: str
     quote: bytes
@@ -74,22 +97,26 @@ class EvidenceBundle:
     statement: str
     keyset: JsonObject
     gpu: tuple[GpuEntry, ...]
-    collateral: TdxCollateral | None
+    collateral: TdxCollateral | SnpEndorsements | None
+    gpu_endorsements: GpuEndorsements | None = None
+    nras: bytes | None = None
 
     def to_json(self) -> bytes:
         """The bundle as it travels; ``parse_bundle`` reads it back."""
-        return json.dumps(
-            {
-                "tee": self.tee,
-                "quote_b64": base64.b64encode(self.quote).decode("ascii"),
-                "event_log": self.event_log,
-                "statement": self.statement,
-                "keyset": self.keyset,
-                "gpu": [entry.to_json_value() for entry in self.gpu],
-                "collateral": None if self.collateral is None else self.collateral.to_json_value(),
-            },
-            separators=(",", ":"),
-        ).encode("utf-8")
+        bundle: dict[str, JsonValue] = {
+            "tee": self.tee,
+            "quote_b64": base64.b64encode(self.quote).decode("ascii"),
+            "event_log": self.event_log,
+            "statement": self.statement,
+            "keyset": self.keyset,
+            "gpu": [entry.to_json_value() for entry in self.gpu],
+            "collateral": _collateral_to_json(self.collateral),
+        }
+        if self.gpu_endorsements is not None:
+            bundle["gpu_endorsements"] = self.gpu_endorsements.to_json_value()
+        if self.nras is not None:
+            bundle["nras"] = self.nras.decode("utf-8")
+        return json.dumps(bundle, separators=(",", ":")).encode("utf-8")
 
 
 def parse_bundle(data: bytes) -> EvidenceBundle:
@@ -101,14 +128,14 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
         parse_object(data, what="bundle", max_bytes=MAX_BUNDLE_BYTES, max_depth=MAX_BUNDLE_DEPTH),
         "bundle",
         required=_BUNDLE_KEYS,
-        optional=frozenset({"collateral"}),
+        optional=frozenset({"collateral", "gpu_endorsements", "nras"}),
     )
-    keyset, collateral = bundle["keyset"], bundle.get("collateral")
+    keyset, nras, tee = bundle["keyset"], bundle.get("nras"), text(bundle["tee"], "bundle.tee")
     if not isinstance(keyset, Mapping):
         raise MalformedEvidence("format", "bundle.keyset: not an object")
     event_log = bundle["event_log"]
     return EvidenceBundle(
-        tee=text(bundle["tee"], "bundle.tee"),
+        tee=tee,
         quote=_base64(bundle["quote_b64"], "bundle.quote_b64"),
         event_log=None if event_log is None else text(event_log, "bundle.event_log"),
         statement=text(bundle["statement"], "bundle.statement"),
@@ -116,7 +143,9 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
         gpu=tuple(
             _gpu_entry(item) for item in array(bundle["gpu"], "bundle.gpu", max_items=MAX_GPUS)
         ),
-        collateral=None if collateral is None else TdxCollateral.from_json_value(collateral),
+        collateral=_collateral(bundle.get("collateral"), tee),
+        gpu_endorsements=_gpu_endorsements(bundle.get("gpu_endorsements")),
+        nras=None if nras is None else text(nras, "bundle.nras").encode("utf-8"),
     )
 
 
@@ -215,6 +244,33 @@ def _gpu_entry(value: JsonValue) -> GpuEntry:
         cert_chain=_base64(entry["cert_chain"], "bundle.gpu.cert_chain"),
         report=_base64(entry["report"], "bundle.gpu.report"),
     )
+
+
+def _gpu_endorsements(value: JsonValue) -> GpuEndorsements | None:
+    if value is None:
+        return None
+    what = "bundle.gpu_endorsements"
+    members = require_keys(value, what, required=frozenset({"rims", "ocsp"}))
+    rims = array(members["rims"], f"{what}.rims", max_items=MAX_RIMS)
+    answers = array(members["ocsp"], f"{what}.ocsp", max_items=MAX_OCSP_ANSWERS)
+    return GpuEndorsements(
+        rims=tuple(_base64(rim, f"{what}.rims") for rim in rims),
+        ocsp=tuple(_base64(answer, f"{what}.ocsp") for answer in answers),
+    )
+
+
+def _collateral(value: JsonValue, tee: str) -> TdxCollateral | SnpEndorsements | None:
+    if value is None:
+        return None
+    if tee == "snp":
+        return endorsements_from_json(value)
+    return TdxCollateral.from_json_value(value)
+
+
+def _collateral_to_json(collateral: TdxCollateral | SnpEndorsements | None) -> JsonObject | None:
+    if isinstance(collateral, SnpEndorsements):
+        return endorsements_to_json(collateral)
+    return None if collateral is None else collateral.to_json_value()
 
 
 def _base64(value: JsonValue, what: str) -> bytes:

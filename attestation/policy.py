@@ -38,7 +38,9 @@ SECTIONS = {  # section: the module whose parse_rules reads it
     "nvidia": "attestation.nvidia.rules",
     "nras": "attestation.nras.rules",
 }
-MEASUREMENTS_RULE = "measurements"
+REFERENCE_RULES = frozenset(  # the rules that compare what runs with reference values
+    {"measurements", "hardware_model", "driver_version", "vbios_version"}
+)
 Need = Literal["required", "when_present", "refused"]
 _NEEDS = ("required", "when_present", "refused")
 
@@ -71,7 +73,7 @@ class AppraisalPolicy:
 
     def has_reference_values(self, section: str) -> bool:
         """The section compares measurements with reference values."""
-        return any(rule.name == MEASUREMENTS_RULE for rule in self.rules.get(section, ()))
+        return any(rule.name in REFERENCE_RULES for rule in self.rules.get(section, ()))
 
 
 def load_policy(source: str | Path) -> AppraisalPolicy:

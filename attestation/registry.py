@@ -37,24 +37,46 @@ class EvidenceKind:
 
     tee: str
     anchor_kind: AnchorKind
-    module: str
+    verifier: str  # module:function, imported when it is first used
+    report_data_bytes: int = 64
 
     @property
     def verify(self) -> CpuVerifier:
-        """The family's ``verify_cpu``, imported when it is first used."""
-        return cast("CpuVerifier", importlib.import_module(self.module).verify_cpu)
+        """The family's verifier."""
+        module, function = self.verifier.split(":")
+        return cast("CpuVerifier", getattr(importlib.import_module(module), function))
 
 
+def _vendor(tee: str, verifier: str, *, report_data_bytes: int = 64) -> EvidenceKind:
+    return EvidenceKind(
+        tee=tee, anchor_kind="vendor", verifier=verifier, report_data_bytes=report_data_bytes
+    )
+
+
+_DCAP = "attestation.tdx.cpu:verify_cpu"
 _KINDS = {
-    "tdx": EvidenceKind(tee="tdx", anchor_kind="vendor", module="attestation.tdx.cpu"),
-    "sgx": EvidenceKind(tee="sgx", anchor_kind="vendor", module="attestation.tdx.cpu"),
-    "fake-tdx": EvidenceKind(tee="tdx", anchor_kind="fake", module="attestation.tdx.cpu"),
+    "tdx": _vendor("tdx", _DCAP),
+    "sgx": _vendor("sgx", _DCAP),
+    "snp": _vendor("snp", "attestation.snp.cpu:verify_cpu"),
+    "azure-snp": _vendor("snp", "attestation.snp.cpu:verify_azure"),
+    "nitro": _vendor("nitro", "attestation.nitro.cpu:verify_cpu", report_data_bytes=32),
+    "fake-tdx": EvidenceKind(tee="tdx", anchor_kind="fake", verifier=_DCAP),
 }
+BUNDLE_TEES = ("tdx", "snp", "fake-tdx")  # those whose REPORT_DATA can hold our binding
 
 
-def evidence_kind(tee: str) -> EvidenceKind:
+def evidence_kind(label: str) -> EvidenceKind:
     """Raises: UnsupportedEvidence("unsupported_tee")."""
-    kind = _KINDS.get(tee)
+    kind = _KINDS.get(label)
     if kind is None:
-        raise UnsupportedEvidence("unsupported_tee", f"bundle: tee is none of {', '.join(_KINDS)}")
+        raise UnsupportedEvidence("unsupported_tee", f"TEE is none of {', '.join(_KINDS)}")
     return kind
+
+
+def bundle_kind(label: str) -> EvidenceKind:
+    """Raises: UnsupportedEvidence("unsupported_tee")."""
+    if label not in BUNDLE_TEES:
+        raise UnsupportedEvidence(
+            "unsupported_tee", f"bundle: tee is none of {', '.join(BUNDLE_TEES)}"
+        )
+    return evidence_kind(label)

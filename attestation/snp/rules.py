@@ -225,15 +225,11 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[SnpClaims], ...]:
         ProductAllowed(allowed=products),
         DebugOff(),
         GuestPolicySound(
-            required=table.names(
-                "policy_required", _POLICY_CHOICES.__contains__, may_be_empty=True
-            ),
+            required=bits("policy_required", _POLICY_CHOICES),
             refused=bits("policy_refused", _POLICY_CHOICES),
         ),
         PlatformSound(
-            required=table.names(
-                "platform_required", PLATFORM_BITS.__contains__, may_be_empty=True
-            ),
+            required=bits("platform_required", PLATFORM_BITS),
             refused=bits("platform_refused", PLATFORM_BITS),
         ),
         VmplAllowed(maximum=table.number("max_vmpl", minimum=0)),

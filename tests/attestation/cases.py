@@ -170,7 +170,7 @@ CASES = (
     ),
     Case(
         "GPU evidence of unknown worth",
-        "evidence_refused",
+        "gpu_evidence_hash",
         lambda: replace(evidence(), gpu=(GpuEntry(arch="HOPPER", cert_chain=b"c", report=b"r"),)),
     ),
     Case("unknown TEE", "unsupported_tee", lambda: replace(evidence(), tee="sev-snp")),

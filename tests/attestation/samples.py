@@ -59,7 +59,7 @@ def with_collateral(
     bundle: EvidenceBundle, change: Callable[[TdxCollateral], TdxCollateral]
 ) -> EvidenceBundle:
     """The bundle with its collateral changed, and not signed again."""
-    assert bundle.collateral is not None
+    assert isinstance(bundle.collateral, TdxCollateral)
     return replace(bundle, collateral=change(bundle.collateral))
 
 

@@ -39,12 +39,19 @@ def _problems(text: str) -> str:
     return str(caught.value)
 
 
-def test_shipped_policies_differ_only_in_what_they_trust() -> None:
+def test_development_accepts_more_and_checks_no_less_of_the_same() -> None:
     production, development = (load_policy(name) for name in SHIPPED)
 
-    assert production.rules == development.rules
     assert (production.allows_simulated, development.allows_simulated) == (False, True)
+    assert (production.allows_foreign, development.allows_foreign) == (False, True)
     assert production.anchor_kinds == {"vendor"}
+    assert production.cpu == {"tdx", "snp"}
+    assert production.profiles == {"starshade"}
+    assert production.rules.keys() == {"tdx", "snp", "nvidia", "nras"}
+    for section in ("tdx", "nvidia", "nras"):
+        assert production.rules[section] == development.rules[section]
+    names = [[rule.name for rule in policy.rules["snp"]] for policy in (production, development)]
+    assert names[0] == names[1]
 
 
 def test_the_digest_ignores_comments_and_sees_values() -> None:

@@ -48,7 +48,7 @@ SOURCES = {
     "tdx_module": "Intel DCAP QVL: TDX module identity",
     "tee_type": "registry.py: a label allows one kind of root",
     "trailing_bytes": "Intel TDX DCAP Quoting Library API app. 3: signature data length",
-    "evidence_refused": "appraise.py: unknown Evidence rejects",
+    "gpu_evidence_hash": "binding.py: the statement commits to the gpu array",
     "unsupported_key_type": "Intel TDX DCAP Quoting Library API app. 3: attestation key type",
     "unsupported_tee": "registry.py",
     "unsupported_version": "Intel TDX DCAP Quoting Library API app. 3: version",

@@ -1,0 +1,186 @@
+"""Are the GPUs behind this CPU TEE genuine, fresh and known, and does NRAS say so too?
+
+All answer one nonce, which the binding profile derives.  GPU evidence is not bound to the CPU TEE
+that presents it until TDISP is in use: the nonce, the measured guest that collected it and a list
+of devices in the policy are all that hold a relayed GPU off, and the verdict says so.
+"""
+
+from collections.abc import Sequence
+
+from cryptography.x509 import ocsp
+
+from attestation.anchors import TrustAnchors
+from attestation.draft import Draft
+from attestation.errors import (
+    EndorsementMismatch,
+    MalformedEvidence,
+    UntrustedEndorsement,
+)
+from attestation.model import ClaimValue, GpuEndorsements, GpuEntry
+from attestation.nras.jwks import Jwks
+from attestation.nras.token import NrasClaims, verify_nras
+from attestation.nvidia.measurements import VerifiedRims
+from attestation.nvidia.report import DeviceReport, parse_report
+from attestation.nvidia.rim import RimKind, VerifiedRim, verify_rim
+from attestation.nvidia.topology import GpuSystem, assemble
+from attestation.nvidia.verifier import GpuClaims, GpuVerifier, OcspAnswers
+from attestation.strict_json import format_time
+from attestation.x509 import KeyKind, parse_chain
+
+_RELAY = "gpu_relay: without TDISP a GPU of another machine could be presented as this one's"
+_NO_OWN_CHECK = (
+    "gpu: only NVIDIA's service looked at the GPUs, their own reports did not come along"
+)
+_JWKS = "nras_keys: the keys of NVIDIA's service are trusted as given, no root pins them"
+_SWITCH_ARCH = "LS10"
+_KEY_KINDS: frozenset[KeyKind] = frozenset({"p384"})
+
+
+def verify_gpus(
+    draft: Draft,
+    entries: Sequence[GpuEntry],
+    *,
+    nonce: bytes,
+    anchors: TrustAnchors,
+    endorsements: GpuEndorsements | None,
+) -> GpuSystem:
+    """Every device, then that they make one machine; admitted as the section ``nvidia``.
+
+    Raises: AttestationError.
+    """
+    narrowed = draft.narrowed(anchors)
+    rims = _verify_rims(draft, endorsements, narrowed)
+    claims = []
+    for index, entry in enumerate(entries):
+        label = f"gpu-{index}"
+        device = GpuVerifier(anchors=narrowed).verify(
+            entry,
+            nonce=nonce,
+            at=draft.at,
+            log=draft.log,
+            rims=None if rims is None else _select_rims(entry, rims),
+            ocsp=_select_ocsp(entry, endorsements),
+            label=label,
+        )
+        draft.add_submodule(label, anchor=device.anchor, facts=gpu_facts(device))
+        claims.append(device)
+    with draft.log.step("gpu_topology", "the devices make one machine, each of them once"):
+        system = assemble(claims)
+    draft.admit(
+        "nvidia",
+        submodules=[f"gpu-{index}" for index in range(len(claims))],
+        verified=system,
+        not_after=system.not_after,
+    )
+    draft.not_covered.append(_RELAY)
+    return system
+
+
+def verify_token(
+    draft: Draft, eat: bytes, *, nonce: bytes, jwks: Jwks | None, system: GpuSystem | None
+) -> NrasClaims:
+    """NRAS's answer, about the very devices that were appraised here; admitted as ``nras``.
+
+    Raises: AttestationError.
+    """
+    log = draft.log.scoped("nras")
+    with log.step("jwks", "the keys of NVIDIA's service are at hand"):
+        if jwks is None:
+            raise UntrustedEndorsement("endorsement_missing", "no JWKS to check the token with")
+    claims = verify_nras(eat, jwks, nonce=nonce, at=draft.at, log=log)
+    if system is not None:
+        with log.step("same_devices", "the token is about the devices that were appraised here"):
+            _require_same_devices(claims, system)
+    draft.add_submodule("nras", anchor=None, facts=nras_facts(claims))
+    draft.admit("nras", submodules=["nras"], verified=claims, not_after=claims.not_after)
+    draft.not_covered.append(_JWKS)
+    if system is None:
+        draft.not_covered.append(_NO_OWN_CHECK)
+    return claims
+
+
+def gpu_facts(claims: GpuClaims) -> dict[str, ClaimValue]:
+    """One device's claims as the verdict shows them; EAT's names where it has some."""
+    opaque = claims.report.opaque
+    return {
+        "arch": claims.arch,
+        "hwmodel": claims.identity.hwmodel,
+        "ueid": claims.identity.ueid,
+        "eat_nonce": claims.report.request_nonce.hex(),
+        "mode": claims.mode or "",
+        "driver_version": opaque.driver_version or "",
+        "vbios_version": opaque.vbios_version,
+        "fwid": "" if opaque.fwid is None else opaque.fwid.hex(),
+        "measurements_matched": 0
+        if claims.measurements is None
+        else claims.measurements.num_matched,
+        "revocation": "not checked" if claims.revocation is None else "good",
+    }
+
+
+def nras_facts(claims: NrasClaims) -> dict[str, ClaimValue]:
+    """The token's claims as the verdict shows them."""
+    return {
+        "claims_version": claims.version,
+        "eat_nonce": claims.nonce.hex(),
+        "issued_at": format_time(claims.issued_at),
+        "devices": tuple(device.name for device in claims.devices),
+        "ueids": tuple(device.ueid for device in claims.devices),
+        "hwmodels": tuple(device.hw_model for device in claims.devices),
+    }
+
+
+def _verify_rims(
+    draft: Draft, endorsements: GpuEndorsements | None, anchors: TrustAnchors
+) -> list[VerifiedRim] | None:
+    if endorsements is None or not endorsements.rims:
+        return None
+    with draft.log.step("gpu_rims", "the reference values are signed by NVIDIA's role for them"):
+        return [verify_rim(xml, anchors=anchors, at=draft.at) for xml in endorsements.rims]
+
+
+def _select_rims(entry: GpuEntry, rims: Sequence[VerifiedRim]) -> VerifiedRims:
+    """By what the report says it runs, which the match then holds it to."""
+    if entry.arch == _SWITCH_ARCH:
+        report = parse_report(entry.report, "switch")
+        return VerifiedRims(driver=None, firmware=_find(rims, "switch", report))
+    report = parse_report(entry.report, "gpu")
+    return VerifiedRims(driver=_find(rims, "driver", report), firmware=_find(rims, "vbios", report))
+
+
+def _find(rims: Sequence[VerifiedRim], kind: RimKind, report: DeviceReport) -> VerifiedRim | None:
+    opaque = report.opaque
+    version = opaque.driver_version if kind == "driver" else opaque.vbios_version
+    fitting = [
+        rim for rim in rims if rim.kind == kind and rim.version.upper() == (version or "").upper()
+    ]
+    same_chip = [rim for rim in fitting if rim.product == opaque.chip_info]
+    return next(iter(same_chip or fitting), None)
+
+
+def _select_ocsp(entry: GpuEntry, endorsements: GpuEndorsements | None) -> OcspAnswers | None:
+    """The answers about this chain's certificates 1 to 3, found by serial number."""
+    if endorsements is None or not endorsements.ocsp:
+        return None
+    by_serial = {_serial_number(answer): answer for answer in endorsements.ocsp}
+    chain = parse_chain(entry.cert_chain, what="device chain", key_kinds=_KEY_KINDS)
+    asked = chain[1:-1]
+    answers = [by_serial.get(certificate.serial_number, b"") for certificate in asked]
+    return OcspAnswers(answers=tuple(answers), nonces=(None,) * len(answers))
+
+
+def _serial_number(answer: bytes) -> int:
+    try:
+        return ocsp.load_der_ocsp_response(answer).serial_number
+    except ValueError as err:
+        raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
+
+
+def _require_same_devices(claims: NrasClaims, system: GpuSystem) -> None:
+    told = {device.ueid for device in claims.devices}
+    seen = {device.identity.ueid for device in system.devices}
+    if told != seen:
+        raise EndorsementMismatch(
+            "hwid_mismatch",
+            f"the token is about {len(told)} devices, {len(told & seen)} are here",
+        )

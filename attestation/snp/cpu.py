@@ -1,0 +1,62 @@
+"""How does an SNP report become the claims of a CPU TEE?  A bare one, or one in an Azure blob."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from attestation.anchors import TrustAnchors
+from attestation.checks import CheckLog
+from attestation.cpu import CpuClaims
+from attestation.snp.azure import parse_hcl, require_runtime
+from attestation.snp.endorsements import SnpEndorsements
+from attestation.snp.facts import facts
+from attestation.snp.product import MILAN
+from attestation.snp.verifier import SnpVerifier
+
+# The seed of Milan's endorsement keys was extracted in software.  [arXiv 2605.12990]
+_MILAN = "product line Milan, whose endorsement keys could be extracted"
+
+
+def verify_cpu(
+    report: bytes,
+    endorsements: object,
+    *,
+    anchors: TrustAnchors,
+    at: datetime,
+    log: CheckLog,
+) -> CpuClaims:
+    """The claims of a genuine report; endorsements of another family count as none.
+
+    Raises: AttestationError.
+    """
+    own = endorsements if isinstance(endorsements, SnpEndorsements) else None
+    claims = SnpVerifier(anchors=anchors).verify(report, own, at=at, log=log)
+    return CpuClaims(
+        section="snp",
+        tee="snp",
+        anchor=claims.anchor,
+        report_data=claims.report_data,
+        not_after=claims.not_after,
+        facts={"tee": "snp", **facts(claims)},
+        verified=claims,
+        shortfall=_MILAN if claims.product == MILAN else "",
+    )
+
+
+def verify_azure(
+    blob: bytes,
+    endorsements: object,
+    *,
+    anchors: TrustAnchors,
+    at: datetime,
+    log: CheckLog,
+) -> CpuClaims:
+    """The claims of the report inside an HCL blob, once it vouches for the blob's runtime JSON.
+
+    Raises: AttestationError.
+    """
+    with log.step("hcl_format", "the blob follows its format"):
+        hcl = parse_hcl(blob)
+    claims = verify_cpu(hcl.report, endorsements, anchors=anchors, at=at, log=log)
+    with log.step("hcl_runtime", "the report vouches for the runtime JSON and its TPM key"):
+        runtime = require_runtime(hcl, claims.report_data)
+    return replace(claims, facts={**claims.facts, "azure_ak_modulus": f"{runtime.ak.n:x}"})
