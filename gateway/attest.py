@@ -31,7 +31,7 @@ from attestation.model import MAX_BUNDLE_BYTES, NONCE_BYTES, AttestationResult, 
 from attestation.policy import AppraisalPolicy
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
-from gateway.sealed import StaleKey, WorkerClient, open_exchange
+from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
 from gateway.workers import Grant, VerdictRefused
 
 ATTEST_DEADLINE_S: Final = 15.0
@@ -170,11 +170,7 @@ class LiveAttestation:
         except StaleKey:  # it changed its key since it attested
             raise GatewayError("upstream_unavailable", "The worker is changing its key.") from None
         try:
-            body = b""
-            async for piece in exchange.content():
-                body += piece
-                if len(body) > MAX_MODEL_LIST_BYTES:
-                    raise GatewayError("upstream_error", "The worker's model list is too long.")
+            body = await read_bounded(exchange.content(), MAX_MODEL_LIST_BYTES)
             return tuple(str(entry["id"]) for entry in json.loads(body)["data"])
         except (ValueError, KeyError, TypeError):
             raise GatewayError("upstream_error", "The worker's model list is malformed.") from None

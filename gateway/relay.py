@@ -1,7 +1,8 @@
 """How does one chat request reach a verified worker, and its answer the client, event by event?
 
-Nothing is buffered: an event goes out when its chunk opened. Usage and times are read on the way
-past. The exchange ends with the client, with the deadline, or with its own final chunk.
+Nothing is buffered: an event goes out when its chunk opened, and `[DONE]` when the final one has.
+Usage and times are read on the way past. The exchange ends with the client, with the deadline, or
+with its own final chunk.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from gateway.faults import describe_fault
 from gateway.observe import CHAT_ROUTE, ChatTrace, Clocks
 from gateway.problems import GatewayError, is_known_code, openai_body
 from gateway.schemas import ChatRequest
-from gateway.sealed import SealedExchange, StaleKey, open_exchange, truncated
+from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
 from gateway.workers import WorkerDirectory, WorkerNode
 
 MAX_WHOLE_BYTES: Final = 16 << 20  # of one unstreamed answer
@@ -187,20 +188,23 @@ class ChatExchange:
             await self._sealed.aclose()
 
     async def _checked_events(self) -> AsyncGenerator[bytes, None]:
-        splitter, is_done = sse.EventSplitter(), False
+        splitter, done = sse.EventSplitter(), b""
         async with aclosing(self._content()) as content:
             while (piece := await self.run(anext(content, None))) is not None:
                 now_ns = self._relay.clocks.monotonic_ns()
                 out = b""
                 for event in self._split(splitter, piece):
                     data = sse.event_data(event)
-                    is_done = is_done or data == sse.DONE_DATA
-                    if data == sse.DONE_DATA or self._take_event(data, now_ns):
+                    if data == sse.DONE_DATA:
+                        done = event
+                    elif self._take_event(data, now_ns):
                         out += event
                 if out:
                     yield out
-        if splitter.has_partial_event or not (is_done or self._trace.facts.error_code):
+        if splitter.has_partial_event or not (done or self._trace.facts.error_code):
             raise truncated()
+        if done:
+            yield done
 
     def _split(self, splitter: sse.EventSplitter, piece: bytes) -> list[bytes]:
         try:
@@ -237,13 +241,8 @@ class ChatExchange:
         self._trace.facts.has_usage = True
 
     async def _read_whole(self) -> bytes:
-        body = b""
         async with aclosing(self._content()) as content:
-            async for piece in content:
-                body += piece
-                if len(body) > MAX_WHOLE_BYTES:
-                    raise GatewayError("upstream_error", "The worker's answer is too long.")
-        return body
+            return await read_bounded(content, MAX_WHOLE_BYTES)
 
     def _content(self) -> AsyncGenerator[bytes, None]:
         if self._sealed is None:
@@ -253,18 +252,14 @@ class ChatExchange:
     def _interrupt(self) -> None:
         self._interruption = GatewayError("server_stopping", "The gateway is stopping.")
         self._deadline = self._loop.time()
-        if self._scope is not None:
+        if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(self._deadline)
 
 
 async def _inner_error(sealed: SealedExchange) -> GatewayError:
     """The worker's own refusal, as ours."""
-    body = b""
     async with aclosing(sealed.content()) as content:
-        async for piece in content:
-            body += piece
-            if len(body) > MAX_WHOLE_BYTES:
-                break
+        body = await read_bounded(content, MAX_WHOLE_BYTES)
     try:
         error = json.loads(body)["error"]
         code, message, param = _public_code(error["code"]), str(error["message"]), error["param"]

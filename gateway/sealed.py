@@ -60,7 +60,7 @@ class WorkerClient:
         """
         try:
             async with self._http.stream("GET", path, params=params) as response:
-                body = await _read_bounded(response.aiter_bytes(), max_bytes)
+                body = await read_bounded(response.aiter_bytes(), max_bytes)
                 if response.status_code == 200:
                     return body
         except httpx.HTTPError:
@@ -222,9 +222,19 @@ def truncated() -> GatewayError:
     return GatewayError("upstream_truncated", "The worker's response ended before it was whole.")
 
 
+async def read_bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
+    """All of `chunks`. Raises: GatewayError `upstream_error` beyond `max_bytes`."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > max_bytes:
+            raise GatewayError("upstream_error", f"The worker's answer exceeds {max_bytes} bytes.")
+    return bytes(body)
+
+
 async def _refusal(response: httpx.Response) -> Exception:
     try:
-        body = await _read_bounded(response.aiter_bytes(), MAX_PROBLEM_BYTES)
+        body = await read_bounded(response.aiter_bytes(), MAX_PROBLEM_BYTES)
     except httpx.HTTPError:
         return unreachable()
     code = _problem_code(response, body)
@@ -243,12 +253,3 @@ def _problem_code(response: httpx.Response, body: bytes) -> str | None:
     except (ValueError, KeyError, TypeError):
         return None
     return code if isinstance(code, str) and is_known_code(code) else None
-
-
-async def _read_bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
-    body = b""
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > max_bytes:
-            raise GatewayError("upstream_error", f"The worker's answer exceeds {max_bytes} bytes.")
-    return body

@@ -49,8 +49,10 @@ class StreamedBody(Response):
                 await _cancelled(watcher)
                 await _cancelled(sender)
             finally:
-                await self.source.aclose()
-                await self.on_close()
+                try:
+                    await self.source.aclose()
+                finally:
+                    await self.on_close()
         if sender.done() and not sender.cancelled():
             sender.result()
 

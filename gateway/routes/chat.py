@@ -82,7 +82,7 @@ class _Streamed:
         self._is_whole = True
 
     async def close(self) -> None:
-        if not self._is_whole:
+        if not self._is_whole and self._trace.facts.error_code is None:
             self._trace.facts.fail("client_disconnected")
         self._trace.finish()
         await self._exchange.aclose()

@@ -1,0 +1,90 @@
+"""Is a stream told as finished only when it is, and is every way to end it told apart?"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from gateway import sse
+from gateway.drain import Drain
+from gateway.observe import Clocks, Tracing
+from gateway.problems import GatewayError
+from gateway.relay import ChatExchange, Relay
+from gateway.schemas import ChatMessage, ChatRequest
+from gateway.sealed import SealedExchange, truncated
+from gateway.workers import WorkerDirectory, WorkerNode
+
+CHAT = ChatRequest(model="m", messages=[ChatMessage(role="user", content="x")], stream=True)
+TEXT = sse.encode_json({"choices": [{"delta": {"content": "a"}, "finish_reason": None}]})
+END = sse.encode_json({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+
+
+class ScriptedExchange:
+    """Yields `pieces`, then fails as told."""
+
+    def __init__(self, pieces: list[bytes], failure: GatewayError | None) -> None:
+        self.pieces = pieces
+        self.failure = failure
+
+    async def content(self) -> AsyncGenerator[bytes, None]:
+        for piece in self.pieces:
+            yield piece
+        if self.failure is not None:
+            raise self.failure
+
+
+def make_exchange(drain: Drain, *, deadline_s: float = 10.0) -> ChatExchange:
+    clocks = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
+    relay = Relay(
+        directory=cast(WorkerDirectory, None),
+        drain=drain,
+        salt_secret=b"s",
+        deadline_s=deadline_s,
+        rng=bytes,
+        utc_now=cast(Any, None),
+        clocks=clocks,
+        log_fault=pytest.fail,
+    )
+    tracing = Tracing(provider=TracerProvider(), clocks=clocks, instance_id="gateway")
+    trace = tracing.start_chat(request_id="r", traceparent=None)
+    return ChatExchange(relay=relay, chat=CHAT, trace=trace)
+
+
+async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list[bytes]:
+    exchange = make_exchange(Drain(drain_s=0))
+    scripted = ScriptedExchange(pieces, failure)
+    exchange.begin(cast(WorkerNode, None), cast(SealedExchange, scripted))
+    return [data async for data in exchange.events()]
+
+
+async def test_a_whole_stream() -> None:
+    assert await told([TEXT, END + sse.DONE]) == [TEXT, END, sse.DONE]
+
+
+@pytest.mark.parametrize("pieces", [[TEXT, END, sse.DONE], [TEXT + END + sse.DONE]])
+async def test_done_is_not_told_before_the_final_chunk_verified(pieces: list[bytes]) -> None:
+    *_, last = await told(pieces, truncated())
+    assert b'"upstream_truncated"' in last
+    assert sse.DONE not in b"".join(await told(pieces, truncated()))
+
+
+@pytest.mark.parametrize("pieces", [[], [TEXT, END], [TEXT, END, b"data: [DO"]])
+async def test_a_verified_end_without_done_is_truncated(pieces: list[bytes]) -> None:
+    *_, last = await told(pieces)
+    assert b'"upstream_truncated"' in last
+
+
+async def test_stopping_while_the_deadline_passes_interrupts_everybody_else_too() -> None:
+    drain = Drain(drain_s=0)
+    late, other = make_exchange(drain, deadline_s=-1), make_exchange(drain)
+    runs = [asyncio.ensure_future(e.run(asyncio.sleep(30))) for e in (late, other)]
+    await asyncio.sleep(0)  # both run
+    await asyncio.sleep(0)  # the first one's time is up; it has not yet heard
+    drain._interrupt_all()
+    codes = [
+        cast(GatewayError, e).code for e in await asyncio.gather(*runs, return_exceptions=True)
+    ]
+    assert codes[1] == "server_stopping"
+    assert codes[0] in {"request_timeout", "server_stopping"}
