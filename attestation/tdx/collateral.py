@@ -36,8 +36,10 @@ TcbStatus = Literal[
     "ConfigurationAndSWHardeningNeeded",
     "OutOfDate",
     "OutOfDateConfigurationNeeded",
+    "TDRelaunchAdvised",
+    "TDRelaunchAdvisedConfigurationNeeded",
     "Revoked",
-]
+]  # the two of TDRelaunch come of comparing levels; collateral itself may not say them
 
 Level = TypeVar("Level")
 

@@ -1,10 +1,11 @@
 """What does an Intel quote say, byte for byte?  [Intel TDX DCAP Quoting Library API, appendix 3]
 
-Versions 3 (SGX), 4 (SGX or TD 1.0) and 5 (typed body: SGX, TD 1.0, TD 1.5). Every length is
+Versions 3 (SGX), 4 (SGX or TD 1.0) and 5 (typed body: SGX, TD 1.0, 1.5, 1.5-ex). Every length is
 bounded before use and every declared byte is consumed; after the declared end only zero padding,
 as drivers return, is accepted. Parsing verifies nothing.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,16 +23,42 @@ _QE_REPORT_DATA = 6
 _ENCLAVE_REPORT_BYTES = 384
 _TD10_BYTES = 584
 _TD15_BYTES = 648
+_TD15_EX_BYTES = 885
+# SVN, module (3), attributes, XFAM, MRTD, config and owners (3), RTMRs (4), report data
+_TD10 = struct.Struct("16s 48s 48s 8s 8s 8s 48s 48s 48s 48s 48s 48s 48s 48s 64s")
+_TD15 = struct.Struct("16s 48s")
+_TD15_EX = struct.Struct("B 32s 48s 48s 8s 16s 16s 12s 48s 8s")
 _V5_BODIES: dict[int, tuple[Tee, int]] = {
     1: ("sgx", _ENCLAVE_REPORT_BYTES),
     2: ("tdx", _TD10_BYTES),
     3: ("tdx", _TD15_BYTES),
+    4: ("tdx", _TD15_EX_BYTES),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TdExtension:
+    """What a TD 1.5-ex body adds: the TD's own identity, and how it was before it migrated."""
+
+    vm_id: int
+    td_id: bytes
+    device_info_hash: bytes
+    init_service_td_hash: bytes
+    init_service_td_attributes: bytes
+    init_cpu_svn: bytes
+    init_tee_tcb_svn: bytes
+    init_fmspc: bytes
+    current_service_td_hash: bytes
+    current_service_td_attributes: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TdReport:
-    """The TD report body.  ``mr_service_td`` is None before TD 1.5, which introduced it."""
+    """The TD report body.
+
+    ``tee_tcb_svn`` is that of the TDX module at the TD's launch, ``tee_tcb_svn_2`` the module's
+    now; it and ``mr_service_td`` are None before TD 1.5, ``extension`` before TD 1.5-ex.
+    """
 
     tee_tcb_svn: bytes
     mr_seam: bytes
@@ -47,6 +74,7 @@ class TdReport:
     report_data: bytes
     tee_tcb_svn_2: bytes | None
     mr_service_td: bytes | None
+    extension: TdExtension | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +149,8 @@ def parse_quote(data: bytes) -> Quote:
     reader = _Reader(data, "quote")
     version, tee = _parse_header(_Reader(reader.take(HEADER_BYTES), "quote header"))  # 1
     body_bytes = _body_bytes(reader, version, tee)  # 2
-    raw_body = _Reader(reader.take(body_bytes), "quote body")
-    body = _parse_enclave_report(raw_body.rest()) if tee == "sgx" else _parse_td_report(raw_body)
+    raw_body = reader.take(body_bytes)
+    body = _parse_enclave_report(raw_body) if tee == "sgx" else _parse_td_report(raw_body)
     signed_bytes = data[: reader.offset]
     signature_data = _Reader(reader.take(reader.uint(4)), "quote signature data")
     if any(reader.rest()):  # 3
@@ -172,7 +200,7 @@ def _body_bytes(reader: _Reader, version: int, tee: Tee) -> int:
         return _ENCLAVE_REPORT_BYTES if tee == "sgx" else _TD10_BYTES
     body_type, size = reader.uint(2), reader.uint(4)
     if body_type not in _V5_BODIES:
-        raise UnsupportedEvidence("unsupported_version", f"quote body type {body_type}, want 1..3")
+        raise UnsupportedEvidence("unsupported_version", f"quote body type {body_type}, want 1..4")
     body_tee, want = _V5_BODIES[body_type]
     if body_tee != tee:
         raise EndorsementMismatch("tee_type", f"body type {body_type} under TEE type of {tee}")
@@ -181,28 +209,44 @@ def _body_bytes(reader: _Reader, version: int, tee: Tee) -> int:
     return want
 
 
-def _parse_td_report(body: _Reader) -> TdReport:
+def _parse_td_report(raw: bytes) -> TdReport:
+    """``raw`` has one of the three lengths of ``_V5_BODIES``."""
+    fields = _TD10.unpack_from(raw)
+    is_td15 = len(raw) >= _TD15_BYTES
+    svn_2, mr_service_td = _TD15.unpack_from(raw, _TD10_BYTES) if is_td15 else (None, None)
     return TdReport(
-        tee_tcb_svn=body.take(16),
-        mr_seam=body.take(48),
-        mr_signer_seam=body.take(48),
-        seam_attributes=body.take(8),
-        td_attributes=body.take(8),
-        xfam=body.take(8),
-        mr_td=body.take(48),
-        mr_config_id=body.take(48),
-        mr_owner=body.take(48),
-        mr_owner_config=body.take(48),
-        rtmrs=(body.take(48), body.take(48), body.take(48), body.take(48)),
-        report_data=body.take(64),
-        **_parse_td15_tail(body.rest()),
+        tee_tcb_svn=fields[0],
+        mr_seam=fields[1],
+        mr_signer_seam=fields[2],
+        seam_attributes=fields[3],
+        td_attributes=fields[4],
+        xfam=fields[5],
+        mr_td=fields[6],
+        mr_config_id=fields[7],
+        mr_owner=fields[8],
+        mr_owner_config=fields[9],
+        rtmrs=fields[10:14],
+        report_data=fields[14],
+        tee_tcb_svn_2=svn_2,
+        mr_service_td=mr_service_td,
+        extension=_parse_td_extension(raw) if len(raw) == _TD15_EX_BYTES else None,
     )
 
 
-def _parse_td15_tail(tail: bytes) -> dict[str, bytes | None]:
-    if not tail:
-        return {"tee_tcb_svn_2": None, "mr_service_td": None}
-    return {"tee_tcb_svn_2": tail[:16], "mr_service_td": tail[16:64]}
+def _parse_td_extension(raw: bytes) -> TdExtension:
+    fields = _TD15_EX.unpack_from(raw, _TD15_BYTES)
+    return TdExtension(
+        vm_id=fields[0],
+        td_id=fields[1],
+        device_info_hash=fields[2],
+        init_service_td_hash=fields[3],
+        init_service_td_attributes=fields[4],
+        init_cpu_svn=fields[5],
+        init_tee_tcb_svn=fields[6],
+        init_fmspc=fields[7],
+        current_service_td_hash=fields[8],
+        current_service_td_attributes=fields[9],
+    )
 
 
 def _parse_enclave_report(raw: bytes) -> EnclaveReport:

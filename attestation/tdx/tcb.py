@@ -19,6 +19,14 @@ from attestation.tdx.collateral import (
 from attestation.tdx.pck import PckExtension
 from attestation.tdx.quote import EnclaveReport, TdReport
 
+_CONFIGURATION_NEEDED: frozenset[TcbStatus] = frozenset(
+    {
+        "ConfigurationNeeded",
+        "ConfigurationAndSWHardeningNeeded",
+        "OutOfDateConfigurationNeeded",
+    }
+)
+_OUT_OF_DATE: frozenset[TcbStatus] = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
 _OUT_OF_DATE_WITH: dict[TcbStatus, TcbStatus] = {
     "UpToDate": "OutOfDate",
     "SWHardeningNeeded": "OutOfDate",
@@ -43,7 +51,10 @@ def match_platform(
 
     Raises: EndorsementMismatch("tcb_no_match").
     """
-    svns = b"" if td_report is None else td_report.tee_tcb_svn
+    return _match_platform(info, pck, b"" if td_report is None else td_report.tee_tcb_svn)
+
+
+def _match_platform(info: VerifiedTcbInfo, pck: PckExtension, svns: bytes) -> PlatformLevel:
     # with a module of major version > 0, components 0 and 1 are judged by its module identity
     first = 2 if svns and svns[1] > 0 else 0
     for level in info.levels:
@@ -61,15 +72,20 @@ def match_module(info: VerifiedTcbInfo, report: TdReport) -> EnclaveLevel | None
 
     Raises: EndorsementMismatch: tdx_module, tcb_no_match.
     """
-    minor, major = report.tee_tcb_svn[0], report.tee_tcb_svn[1]
-    module = _identity(info, major)
+    module = _identity(info, report.tee_tcb_svn[1])
     masked = _masked(report.seam_attributes, module.attributes_mask)
     if report.mr_signer_seam != module.mr_signer:
         raise EndorsementMismatch("tdx_module", "MRSIGNERSEAM is not the module's signer")
     if any(report.seam_attributes) or masked != module.attributes:
         raise EndorsementMismatch("tdx_module", "SEAMATTRIBUTES are not the module's")
+    return _match_module_level(info, report.tee_tcb_svn)
+
+
+def _match_module_level(info: VerifiedTcbInfo, svns: bytes) -> EnclaveLevel | None:
+    minor, major = svns[0], svns[1]
     if major == 0:
         return None
+    module = _identity(info, major)
     for level in module.levels:
         if level.isv_svn <= minor:
             return level
@@ -125,6 +141,47 @@ def merge(
         status=status,
         advisories=tuple(sorted(advisories)),
         tcb_date=min(platform.tcb_date, *(level.tcb_date for level in enclaves)),
+    )
+
+
+def with_current_module(
+    launch: TcbAppraisal,
+    info: VerifiedTcbInfo,
+    pck: PckExtension,
+    current_svns: bytes,
+    quoting_enclave: EnclaveLevel,
+) -> TcbAppraisal:
+    """``launch``, seen beside what ``current_svns`` (TEE_TCB_SVN_2) says of the module now.
+
+    Launched out of date, under a module that has since been updated: relaunching helps, and its
+    status says so.  [Intel DCAP QVL, checkForRelaunch] A module that is Revoked now is Revoked;
+    Intel's library would leave that at OutOfDate. In every other case the launch decides.
+
+    Raises: EndorsementMismatch: tdx_module, tcb_no_match.
+    """
+    current = merge(
+        _match_platform(info, pck, current_svns),
+        _match_module_level(info, current_svns),
+        quoting_enclave,
+    )
+    status = launch.status
+    if current.status == "Revoked":
+        status = "Revoked"
+    elif launch.status in _OUT_OF_DATE and current.status not in _OUT_OF_DATE:
+        is_configuration_needed = not _CONFIGURATION_NEEDED.isdisjoint(
+            (launch.status, current.status)
+        )
+        status = (
+            "TDRelaunchAdvisedConfigurationNeeded"
+            if is_configuration_needed
+            else "TDRelaunchAdvised"
+        )
+    if status == launch.status:
+        return launch
+    return TcbAppraisal(
+        status=status,
+        advisories=tuple(sorted({*launch.advisories, *current.advisories})),
+        tcb_date=min(launch.tcb_date, current.tcb_date),
     )
 
 

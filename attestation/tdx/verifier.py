@@ -7,6 +7,7 @@ quote claims is good enough is AppraisalPolicy's question.
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +20,7 @@ from attestation.anchors import Anchor, TrustAnchors
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, EndorsementMismatch, UntrustedEndorsement
 from attestation.tdx import tcb
+from attestation.tdx.cache import Key, Verified, VerifiedCache
 from attestation.tdx.collateral import (
     EnclaveLevel,
     VerifiedQeIdentity,
@@ -31,6 +33,7 @@ from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.pck import PckExtension, parse_pck_extension
 from attestation.tdx.quote import EnclaveReport, Quote, TdReport, Tee, parse_quote
 from attestation.x509 import (
+    Certificate,
     VerifiedChain,
     VerifiedCrl,
     parse_chain,
@@ -70,20 +73,33 @@ class TdxClaims:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _CertifiedPlatform:
+    """Step 2's outcome: whose platform this is, under which root."""
+
+    chain: VerifiedChain
+    extension: PckExtension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Endorsed:
     """Step 4's outcome: everything fetched, each of it signed and unrevoked."""
 
     tcb_info: VerifiedTcbInfo
     qe_identity: VerifiedQeIdentity
     crls: tuple[VerifiedCrl, VerifiedCrl]
-    signers: tuple[VerifiedChain, VerifiedChain]
+    signers: tuple[VerifiedChain, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxVerifier:
-    """Verifies Intel quotes, TDX and SGX, against pinned roots."""
+    """Verifies Intel quotes, TDX and SGX, against pinned roots.
+
+    With a ``cache``, certificate chains and signatures of collateral that it has seen verified are
+    not verified again; every other step runs on every call, with the same outcome.
+    """
 
     anchors: TrustAnchors
+    cache: VerifiedCache | None = None
 
     def verify(
         self, quote_bytes: bytes, collateral: TdxCollateral | None, *, at: datetime, log: CheckLog
@@ -100,8 +116,8 @@ class TdxVerifier:
             if collateral is None:
                 raise UntrustedEndorsement("endorsement_missing", "no collateral for this quote")
         with log.step("pck_chain", "the platform's certificate chain ends in a pinned root"):  # 2
-            chain = self._verify_pck_chain(quote)
-            pck = parse_pck_extension(chain.leaf)
+            certified = self._verify_pck(quote.pck_chain_pem)
+            chain, pck = certified.chain, certified.extension
         endorsed = self._verify_endorsements(chain, collateral, quote.tee, log)  # 3, 4
         with log.step("platform_match", "the TCB info is for this platform"):  # 5
             _require_same_platform(endorsed.tcb_info, pck)
@@ -118,10 +134,16 @@ class TdxVerifier:
                 module = tcb.match_module(endorsed.tcb_info, td_report)
         with log.step("tcb_level", "the platform reaches a TCB level"):  # 10
             level = tcb.match_platform(endorsed.tcb_info, pck, td_report)
+            appraised = tcb.merge(level, module, enclave)
+        if td_report is not None and td_report.tee_tcb_svn_2 is not None:
+            with log.step("tdx_module_now", "the TDX module's current TCB has a level too"):  # 11
+                appraised = tcb.with_current_module(
+                    appraised, endorsed.tcb_info, pck, td_report.tee_tcb_svn_2, enclave
+                )
         return TdxClaims(
             tee=quote.tee,
             report=quote.body,
-            tcb=tcb.merge(level, module, enclave),
+            tcb=appraised,
             tcb_evaluation_data_number=min(
                 endorsed.tcb_info.tcb_evaluation_data_number,
                 endorsed.qe_identity.tcb_evaluation_data_number,
@@ -140,10 +162,16 @@ class TdxVerifier:
             ),
         )
 
-    def _verify_pck_chain(self, quote: Quote) -> VerifiedChain:
+    def _verify_pck(self, pem: bytes) -> _CertifiedPlatform:
+        """A chain seen before counts only while its root is pinned as it was then."""
+        known = self._once(("PCK chain", pem), lambda: self._verify_pck_chain(pem))
+        anchor = self.anchors.find("dcap", known.chain.root.sha256)
+        return known if anchor == known.chain.anchor else self._verify_pck_chain(pem)
+
+    def _verify_pck_chain(self, pem: bytes) -> _CertifiedPlatform:
         what = "PCK chain"
         chain = verify_chain(
-            parse_chain(quote.pck_chain_pem, what=what),
+            parse_chain(pem, what=what),
             num_certificates=PCK_CHAIN_LENGTH,
             family="dcap",
             anchors=self.anchors,
@@ -153,7 +181,7 @@ class TdxVerifier:
         _require_role(chain, (_PCK_ROLE,), what)
         if not issuer.common_name.endswith(_PCK_CA_ROLES):
             raise UntrustedEndorsement("signer_role", f"{what}: not issued by a PCK CA")
-        return chain
+        return _CertifiedPlatform(chain=chain, extension=parse_pck_extension(chain.leaf))
 
     def _verify_endorsements(
         self,
@@ -164,14 +192,16 @@ class TdxVerifier:
     ) -> _Endorsed:
         pck, pck_ca, root = chain.certificates
         with log.step("revocation", "platform certificate and its CA are not revoked"):  # 3
-            root_crl = verify_crl(collateral.root_ca_crl, issuer=root, what="root CRL")
-            pck_crl = verify_crl(collateral.pck_crl, issuer=pck_ca, what="PCK CRL")
+            root_crl = self._verify_crl(collateral.root_ca_crl, root, "root CRL")
+            pck_crl = self._verify_crl(collateral.pck_crl, pck_ca, "PCK CRL")
             require_unrevoked(root_crl, pck_ca)
             require_unrevoked(pck_crl, pck)
         with log.step("tcb_info", "the TCB info is signed by Intel's role for it"):  # 4
             signer = self._verify_signer(collateral.tcb_info_issuer_chain, chain.anchor, root_crl)
-            info = verify_tcb_info(
-                collateral.tcb_info, collateral.tcb_info_signature, signer=signer, tee=tee
+            text, signature = collateral.tcb_info, collateral.tcb_info_signature
+            info = self._once(
+                ("TCB info", text, signature, signer.leaf.sha256, tee),
+                lambda: verify_tcb_info(text, signature, signer=signer, tee=tee),
             )
         with log.step("qe_identity", "the QE identity is signed by Intel's role for it"):
             qe_signer = signer
@@ -179,29 +209,46 @@ class TdxVerifier:
                 qe_signer = self._verify_signer(
                     collateral.qe_identity_issuer_chain, chain.anchor, root_crl
                 )
-            identity = verify_qe_identity(
-                collateral.qe_identity, collateral.qe_identity_signature, signer=qe_signer, tee=tee
+            qe_text, qe_signature = collateral.qe_identity, collateral.qe_identity_signature
+            identity = self._once(
+                ("QE identity", qe_text, qe_signature, qe_signer.leaf.sha256, tee),
+                lambda: verify_qe_identity(qe_text, qe_signature, signer=qe_signer, tee=tee),
             )
         return _Endorsed(
             tcb_info=info,
             qe_identity=identity,
             crls=(root_crl, pck_crl),
-            signers=(signer, qe_signer),
+            signers=(signer,) if qe_signer is signer else (signer, qe_signer),
+        )
+
+    def _verify_crl(self, data: bytes, issuer: Certificate, what: str) -> VerifiedCrl:
+        return self._once(
+            (what, data, issuer.sha256), lambda: verify_crl(data, issuer=issuer, what=what)
         )
 
     def _verify_signer(self, pem: str, anchor: Anchor, root_crl: VerifiedCrl) -> VerifiedChain:
         """The TCB signing chain under the same root as the quote's own chain."""
-        what = "TCB signing chain"
-        chain = verify_chain(
-            parse_chain(pem.encode("utf-8"), what=what),
-            num_certificates=TCB_CHAIN_LENGTH,
-            family="dcap",
-            anchors=TrustAnchors(anchors=(anchor,)),
-            what=what,
+        chain = self._once(
+            ("TCB signing chain", pem, anchor), lambda: _verify_signer_chain(pem, anchor)
         )
-        _require_role(chain, (_TCB_SIGNER_ROLE,), what)
         require_unrevoked(root_crl, chain.leaf)
         return chain
+
+    def _once(self, key: Key, verify: Callable[[], Verified]) -> Verified:
+        return verify() if self.cache is None else self.cache.recall(key, verify)
+
+
+def _verify_signer_chain(pem: str, anchor: Anchor) -> VerifiedChain:
+    what = "TCB signing chain"
+    chain = verify_chain(
+        parse_chain(pem.encode("utf-8"), what=what),
+        num_certificates=TCB_CHAIN_LENGTH,
+        family="dcap",
+        anchors=TrustAnchors(anchors=(anchor,)),
+        what=what,
+    )
+    _require_role(chain, (_TCB_SIGNER_ROLE,), what)
+    return chain
 
 
 def _require_role(chain: VerifiedChain, roles: tuple[str, ...], what: str) -> None:

@@ -12,7 +12,7 @@ from attestation.errors import AttestationError
 from attestation.fake import FakeTee
 from attestation.fake.platform import FakePlatform, fake_digest
 from attestation.policy import load_policy
-from attestation.tdx.quote import MAX_QUOTE_BYTES, TdReport, parse_quote
+from attestation.tdx.quote import MAX_QUOTE_BYTES, TdExtension, TdReport, parse_quote
 from tests.attestation.samples import AT
 
 _REPORT_DATA = bytes(range(64))
@@ -59,8 +59,35 @@ def test_version_5_names_its_body() -> None:
     assert replace(new.body, tee_tcb_svn_2=None, mr_service_td=None) == old.body
     assert _code(_v5(3, td10)) == "format"
     assert _code(_v5(3, td15, declared=647)) == "format"
-    assert _code(_v5(4, td15)) == "unsupported_version"
+    assert _code(_v5(4, td15)) == "format"
+    assert _code(_v5(5, td15)) == "unsupported_version"
     assert _code(_v5(2, td10, tee_type=0)) == "tee_type"
+
+
+def test_td15_ex_fields_are_where_the_format_says() -> None:
+    td15 = _QUOTE[48:_V4_BODY_END] + bytes([7]) * 16 + bytes([9]) * 48
+    sizes = (1, 32, 48, 48, 8, 16, 16, 12, 48, 8)
+    tail = b"".join(bytes([index + 20]) * size for index, size in enumerate(sizes))
+
+    quote = parse_quote(_v5(4, td15 + tail))
+
+    assert isinstance(quote.body, TdReport)
+    assert len(quote.signed_bytes) == 48 + 6 + 885
+    assert replace(quote.body, extension=None) == parse_quote(_v5(3, td15)).body
+    assert quote.body.extension == TdExtension(
+        vm_id=20,
+        td_id=b"\x15" * 32,
+        device_info_hash=b"\x16" * 48,
+        init_service_td_hash=b"\x17" * 48,
+        init_service_td_attributes=b"\x18" * 8,
+        init_cpu_svn=b"\x19" * 16,
+        init_tee_tcb_svn=b"\x1a" * 16,
+        init_fmspc=b"\x1b" * 12,
+        current_service_td_hash=b"\x1c" * 48,
+        current_service_td_attributes=b"\x1d" * 8,
+    )
+    assert _code(_v5(4, td15 + tail[:-1])) == "format"
+    assert _code(_v5(4, td15 + tail, tee_type=0)) == "tee_type"
 
 
 def test_zero_padding_is_the_only_thing_after_the_end() -> None:

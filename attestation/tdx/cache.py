@@ -1,0 +1,62 @@
+"""Was exactly this endorsement verified before?  Saves signatures of what seldom changes.
+
+What is kept follows from its key alone: the bytes that were verified and the certificate that they
+were verified with. Whether it is current, revoked or under a pinned root is not kept; the verifier
+asks that on every call. A failure is never kept.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import TypeVar, cast
+
+Verified = TypeVar("Verified")
+Key = tuple[object, ...]  # what kind of object, its bytes, and what it was verified with
+
+MAX_ENTRIES = 64  # six a platform, four of them shared by a whole fleet
+MAX_BYTES = 8 * 1024 * 1024  # of keys; a platform's have about 30 KB
+
+
+class VerifiedCache:
+    """Bounded, least recently used first out; made by the caller, safe to share between threads.
+
+    Keys hold the bytes themselves and are compared whole, so no digest can collide.
+    """
+
+    def __init__(self, *, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._verified: OrderedDict[Key, object] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._verified)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held by keys."""
+        return self._num_bytes
+
+    def recall(self, key: Key, verify: Callable[[], Verified]) -> Verified:
+        """What ``verify`` returned for this key before, or returns now.
+
+        Raises: whatever ``verify`` raises; then nothing is kept.
+        """
+        with self._lock:
+            if key in self._verified:
+                self._verified.move_to_end(key)
+                return cast("Verified", self._verified[key])
+        verified = verify()
+        with self._lock:
+            if key not in self._verified:
+                self._verified[key] = verified
+                self._num_bytes += _size(key)
+            while len(self._verified) > self._max_entries or self._num_bytes > self._max_bytes:
+                oldest, _ = self._verified.popitem(last=False)
+                self._num_bytes -= _size(oldest)
+        return verified
+
+
+def _size(key: Key) -> int:
+    return sum(len(part) for part in key if isinstance(part, bytes | str))
