@@ -9,9 +9,10 @@ import datetime as dt
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx
@@ -218,9 +219,17 @@ class Installation:
 
 @contextlib.contextmanager
 def installation(
-    state_dir: Path, model: Path, *, wait: bool = True, **flags: object
+    state_dir: Path,
+    model: Path,
+    *,
+    wait: bool = True,
+    replaced: Mapping[bytes, tuple[str, bytes]] = MappingProxyType({}),
+    **flags: object,
 ) -> Iterator[Installation]:
-    """Runs everything in `state_dir`; `gateway__port=1` sets `gateway.port`."""
+    """Runs everything in `state_dir`; `gateway__port=1` sets `gateway.port`.
+
+    `replaced` is what the proxy answers from the first request on.
+    """
     run_dir = state_dir / "run"
     run_dir.mkdir(parents=True, mode=0o700)
     near, far = run_dir / "worker-0.sock", run_dir / "behind.sock"
@@ -243,6 +252,7 @@ def installation(
         build_gateway_app(config, exporter=gateway_spans), context=server_context(config.paths)
     )
     with RecordingProxy(near, far) as proxy:
+        proxy.replaced = dict(replaced)
         running = Installation(
             config=config,
             model=model.stem,

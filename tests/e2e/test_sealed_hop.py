@@ -111,10 +111,8 @@ def test_the_worker_takes_nothing_in_clear(running: Installation) -> None:
 
 def test_a_swapped_key_is_not_sealed_to(tmp_path: Path, tiny_model: Path) -> None:
     mine = ServerKey.generate(key_id=1).config
-    with installation(tmp_path, tiny_model, wait=False) as running:
-        running.proxy.replaced = {
-            b"/keys": ("application/ohttp-keys", serialize_key_configs([mine]))
-        }
+    replaced = {b"/keys": ("application/ohttp-keys", serialize_key_configs([mine]))}
+    with installation(tmp_path, tiny_model, wait=False, replaced=replaced) as running:
         with running.http() as client:
             wait_until(lambda: _code(client) == "upstream_verification_failed", timeout_s=60)
             assert client.get("/readyz").json()["detail_code"] == "key_config_error"

@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,14 @@ from gateway.supervisor import (
     log_tail,
 )
 
-PATIENCE_S = 15.0
-FAST = RestartPolicy(first_delay_s=0.01, max_delay_s=0.05, quick_life_s=30.0, max_quick_deaths=4)
+PATIENCE_S = 60.0  # ends a test that hangs; a loaded machine may be slow
+FAST = RestartPolicy(
+    first_delay_s=0.01,
+    max_delay_s=0.05,
+    quick_life_s=30.0,
+    max_quick_deaths=4,
+    inessential_delay_s=0.06,
+)
 SLEEPER = "import time\ntime.sleep(600)"
 STUBBORN = """
     import signal, time
@@ -106,6 +113,15 @@ def test_quick_deaths_end_in_giving_up_with_the_last_lines(tmp_path: Path) -> No
     assert delays == [0.01, 0.02, 0.04]
     assert "cannot load" in caught.value.death.tail
     assert caught.value.death.how == "ended with status 3"
+
+
+def test_what_the_others_can_do_without_never_ends_them(tmp_path: Path) -> None:
+    failing = replace(role("observatory", "sys.exit(3)"), is_essential=False)
+    with supervising(tmp_path, role("gateway", SLEEPER), failing) as (supervisor, deaths):
+        gateway = supervisor.pids()["gateway"]
+        wait_for(lambda: len(deaths) > FAST.max_quick_deaths, tick=supervisor.tick)
+        assert supervisor.pids()["gateway"] == gateway
+    assert [death.restart_in_s for death in deaths][:5] == [0.01, 0.02, 0.04, 0.06, 0.06]
 
 
 def test_a_usage_error_is_not_tried_again(tmp_path: Path) -> None:

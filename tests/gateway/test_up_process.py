@@ -77,7 +77,9 @@ def installed(verdict: str = "accept") -> Iterator[Installation]:
 
 
 def ready(up: Installation) -> None:
+    """The gateway serves, which it may do before the others have begun; wait for all three."""
     up.wait_until(lambda: "Ctrl-C stops everything" in up.said())
+    up.wait_until(lambda: all(up.pids(name) for name in NAMES))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
