@@ -31,11 +31,12 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A kind of child: its command line and how long it may take to stop."""
+    """A kind of child: its command line, how long it may take to stop, whether all ends with it."""
 
     name: str
     argv: tuple[str, ...]
     stop_limit_s: float
+    is_essential: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,9 @@ class RestartPolicy:
     max_delay_s: float = 10.0
     quick_life_s: float = 10.0
     max_quick_deaths: int = 5
+    inessential_delay_s: float = (
+        60.0  # after as many deaths of a child that the rest can do without
+    )
 
     def delay_s(self, quick_deaths: int) -> float | None:
         """How long to wait after this many quick deaths in a row; None: give up."""
@@ -203,6 +207,8 @@ class Supervisor:
         delay_s = None
         if returncode != _HOPELESS_EXIT:
             delay_s = self._policy.delay_s(child.quick_deaths)
+        if delay_s is None and not child.role.is_essential:
+            delay_s = self._policy.inessential_delay_s
         death = Death(
             role=child.role.name,
             returncode=returncode,

@@ -130,7 +130,12 @@ def roles(config: StarshadeConfig, config_file: Path | None) -> list[Role]:
     }
     limit_s = config.gateway.drain_s + _STOP_MARGIN_S
     return [
-        Role(name=name, argv=(*_python(), "--watch-fd", WATCH_FD, *command), stop_limit_s=limit_s)
+        Role(
+            name=name,
+            argv=(*_python(), "--watch-fd", WATCH_FD, *command),
+            stop_limit_s=limit_s,
+            is_essential=name != "observatory",  # without it requests go on, only spans are lost
+        )
         for name, command in commands.items()
     ]
 
