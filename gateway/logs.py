@@ -7,8 +7,14 @@ import time
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
-# These say at INFO what our spans say better.
-_QUIET = ("httpx", "httpcore", "alembic", "uvicorn.error")
+# What these say at INFO our spans say better; uvicorn warns about whatever a stranger sends, as
+# often as it is sent.
+_LEVELS = {
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "alembic": logging.WARNING,
+    "uvicorn.error": logging.ERROR,
+}
 
 
 class _ExtraFormatter(logging.Formatter):
@@ -28,5 +34,5 @@ def configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_ExtraFormatter(_FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in _LEVELS.items():
+        logging.getLogger(name).setLevel(level)

@@ -106,6 +106,19 @@ def test_keys_say_plainly_that_the_database_is_damaged(tmp_path: Path, command: 
     assert isinstance(result.exception, SystemExit)
 
 
+def test_strangers_cannot_fill_the_log() -> None:
+    code = """
+import logging
+from gateway.logs import configure_logging
+configure_logging()
+logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+logging.getLogger("uvicorn.error").error("ours")
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ours" in shown.stderr
+    assert "Invalid" not in shown.stderr
+
+
 def test_a_serving_process_leaves_no_core_dump() -> None:
     code = """
 import resource, signal
