@@ -133,8 +133,19 @@ class LeaseMachine:
         return self.lease
 
     def should_refresh(self, now: datetime) -> bool:
-        """Whether to begin a refresh: none in flight, and one is due."""
-        return not self.is_refreshing and (self.refresh_due is None or now >= self.refresh_due)
+        """Whether to begin a refresh: none in flight, and one is due or the clock was set back."""
+        if self.is_refreshing:
+            return False
+        if self.refresh_due is None or now >= self.refresh_due:
+            return True
+        return self._was_set_before(now) or self.refresh_due - now > MAX_LEASE_LIFETIME
+
+    def _was_set_before(self, now: datetime) -> bool:
+        """The clock shows a time before the lease began, and no refresh was tried since."""
+        lease, due = self.lease, self.refresh_due
+        if lease is None or due is None:
+            return False
+        return now < lease.not_before <= due - MIN_REFRESH_INTERVAL
 
     def begin_refresh(self) -> Self:
         """A refresh starts; its outcome is reported with the new ``attempt``.

@@ -78,6 +78,25 @@ def test_refresh_is_due_at_80_percent_or_earlier_by_jitter() -> None:
             make_lease().refresh_at(jitter)
 
 
+@pytest.mark.parametrize("back_s", [1, 60, 3600])
+def test_a_clock_set_back_asks_for_a_new_lease_at_once(back_s: float) -> None:
+    now = START - seconds(back_s)
+    machine = verified()
+    assert not machine.usable(now)
+    assert machine.should_refresh(now)
+    machine = machine.begin_refresh()
+    failed = machine.refresh_failed(attempt=2, now=now, retry_after=seconds(0.5))
+    assert not failed.should_refresh(now)  # no busy loop while the worker is out of reach
+    assert failed.should_refresh(now + seconds(0.5))
+    assert machine.granted(make_lease(now), attempt=2, now=now).usable(now)
+
+
+def test_a_clock_set_back_does_not_prolong_a_quarantine() -> None:
+    machine = verified().rejected("debug_enabled", now=START, retry_after=RETRY)
+    assert not machine.should_refresh(START)
+    assert machine.should_refresh(START - seconds(3600))
+
+
 def test_a_short_verdict_does_not_make_a_busy_loop() -> None:
     machine = verified(lifetime_s=0)
     assert machine.state(START) is LeaseState.EXPIRED
