@@ -82,8 +82,7 @@ def load_policy(source: str | Path) -> AppraisalPolicy:
     Raises: PolicyError: no such policy, or every problem in it.
     """
     if isinstance(source, str) and source in SHIPPED:
-        folder = resources.files("attestation").joinpath("policies")
-        return parse_policy(folder.joinpath(f"{source}.toml").read_bytes())
+        return load_internal_policy(source)
     path = Path(source)
     try:
         with path.open("rb") as file:
@@ -91,6 +90,12 @@ def load_policy(source: str | Path) -> AppraisalPolicy:
     except OSError as err:
         raise PolicyError(f"policy: cannot read {source}: {err.strerror}") from err
     return parse_policy(data, read=folder_reader(path.parent))
+
+
+def load_internal_policy(name: str) -> AppraisalPolicy:
+    """A policy that lies in the package, also one that is not for RelyingParties to choose."""
+    folder = resources.files("attestation").joinpath("policies")
+    return parse_policy(folder.joinpath(f"{name}.toml").read_bytes())
 
 
 def parse_policy(data: bytes, *, read: FileReader = no_files) -> AppraisalPolicy:

@@ -79,9 +79,14 @@ class VerifiedRim:
         )
 
 
-def verify_rim(xml: bytes, *, anchors: TrustAnchors, at: datetime) -> VerifiedRim:
+def verify_rim(
+    xml: bytes, *, anchors: TrustAnchors, at: datetime, may_be_signed_later: bool = False
+) -> VerifiedRim:
     """Steps: 1. one signature of the one profile; 2. chain to the pinned root, each CA in its role;
     3. signature and content; 4. dates; 5. what it says.
+
+    NVIDIA signs its RIMs anew. ``may_be_signed_later`` takes one whose certificates start after
+    ``at``, to judge recorded Evidence at its own time; one that has ended is never taken.
 
     Raises: MalformedEvidence("format"): 1, 2, 5; UntrustedEndorsement: rim_signature (1, 3),
     chain, chain_order, chain_signature, untrusted_root, signer_role (2), certificate_time (4);
@@ -100,7 +105,8 @@ def verify_rim(xml: bytes, *, anchors: TrustAnchors, at: datetime) -> VerifiedRi
     )
     _require_roles(chain)
     root = signed.verify(chain.leaf.ec_key)  # 3
-    require_chain_current(chain, at)  # 4
+    start = max(certificate.not_before for certificate in chain.certificates)
+    require_chain_current(chain, max(at, start) if may_be_signed_later else at)  # 4
     meta, payload = _members(root)  # 5
     kind, product, version = _identity(meta)
     return VerifiedRim(

@@ -1,12 +1,23 @@
 """Published cases are compared strictly, and a folder that nobody serves is not passed over."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from attestation.vectors import CaseOutcome, NotVectors, difference, run_vectors
+from tests.support.resources import vectors_dir
 
+_NUM_CASES = {
+    "tdx": 83,
+    "tdx-synthetic": 42,
+    "snp": 84,
+    "nvidia": 102,
+    "jwt": 33,
+    "nitro": 18,
+    "composite": 1,
+}
 _REJECT = {"verdict": "reject", "any_of": ["format", "chain"]}
 _SOFT = {"verdict": "reject", "any_of": ["bad_key", "accepted_if_unused"]}
 _ACCEPT = {"verdict": "accept", "tcb_status": "UpToDate"}
@@ -64,3 +75,11 @@ def test_cases_of_an_unknown_kind_are_an_error(tmp_path: Path) -> None:
 def test_a_folder_without_cases_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotVectors, match=r"manifest\.json"):
         list(run_vectors(tmp_path))
+
+
+def test_all_published_cases_hold() -> None:
+    results = list(run_vectors(vectors_dir() / "attestation"))
+
+    assert {result.case_id: result.problem for result in results if result.problem} == {}
+    assert Counter(result.folder for result in results) == _NUM_CASES
+    assert len(results) == 363
