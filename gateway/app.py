@@ -5,6 +5,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,12 +20,16 @@ from gateway.problems import GatewayError
 from gateway.routes import chat, evidence, health, models
 from gateway.services import Services
 
+ATTESTATION_PATH: Final = "/v1/attestation"
+NODES_PATH: Final = "/v1/nodes"
+MAX_OPEN_EVIDENCE: Final = 4  # each takes a thread, of which the process has CPUs + 4
+
 ROUTES = (
     Route("/v1/chat/completions", chat.chat_completions, methods=["POST"]),
     Route("/v1/models", models.list_models),
     Route("/v1/models/{model:path}", models.get_model),
-    Route("/v1/attestation", evidence.attestation),
-    Route("/v1/nodes", evidence.nodes),
+    Route(ATTESTATION_PATH, evidence.attestation),
+    Route(NODES_PATH, evidence.nodes),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
 )
@@ -48,7 +53,10 @@ class GatewayApp:
             lifespan=self._lifespan,
             middleware=[
                 Middleware(FaultBarrier),
-                Middleware(ConcurrencyLimit, limits=limits, counts=is_counted),
+                Middleware(
+                    ConcurrencyLimit, max_open=limits.max_concurrent_streams, counts=is_keyed
+                ),
+                Middleware(ConcurrencyLimit, max_open=MAX_OPEN_EVIDENCE, counts=is_evidence),
                 Middleware(BodyLimit, limits=limits),
             ],
             exception_handlers={
@@ -78,7 +86,12 @@ class GatewayApp:
             await self._on_stopped()
 
 
-def is_counted(scope: Scope) -> bool:
-    """Health checks are never refused for load."""
+def is_evidence(scope: Scope) -> bool:
+    """Anybody may ask for it, and answering is work."""
+    return scope["path"] == ATTESTATION_PATH
+
+
+def is_keyed(scope: Scope) -> bool:
+    """Health checks are never refused for load, and strangers take no slot of a client."""
     path: str = scope["path"]
-    return path.startswith("/v1/")
+    return path.startswith("/v1/") and path not in {ATTESTATION_PATH, NODES_PATH}

@@ -72,11 +72,9 @@ class BodyLimit:
 class ConcurrencyLimit:
     """Answers `overloaded` at once when too many requests of the counted paths are open."""
 
-    def __init__(
-        self, app: ASGIApp, *, limits: RequestLimits, counts: Callable[[Scope], bool]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, max_open: int, counts: Callable[[Scope], bool]) -> None:
         self._app = app
-        self._max_open = limits.max_concurrent_streams
+        self._max_open = max_open
         self._counts = counts
         self._num_open = 0
 

@@ -2,15 +2,22 @@
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from attestation.model import Nonce
+from gateway.app import MAX_OPEN_EVIDENCE
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
+from gateway.worker.attester import Attester
+from tests.gateway.support import running_stack
 
-LIMITS = RequestLimits(max_body_bytes=10, max_concurrent_streams=2, body_deadline_s=0.05)
+LIMITS = RequestLimits(max_body_bytes=10, body_deadline_s=0.05)
 
 
 def scope_of(path: str = "/v1/x", **headers: str) -> Scope:
@@ -117,7 +124,7 @@ async def test_more_than_the_limit_is_refused_and_slots_come_back() -> None:
             raise RuntimeError
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    limit = ConcurrencyLimit(app, limits=LIMITS, counts=lambda s: s["path"].startswith("/v1/"))
+    limit = ConcurrencyLimit(app, max_open=2, counts=lambda s: s["path"].startswith("/v1/"))
 
     def call(path: str, sent: Sent) -> "asyncio.Task[None]":
         return asyncio.ensure_future(limit(scope_of(path), receive_of(), sent))
@@ -134,3 +141,31 @@ async def test_more_than_the_limit_is_refused_and_slots_come_back() -> None:
     again = Sent()
     await call("/v1/x", again)
     assert again.status == 200
+
+
+def test_strangers_who_ask_for_evidence_take_no_slot_of_the_chat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_quote, asked = threading.Event(), threading.Semaphore(0)
+
+    def slow_bundle(_attester: Attester, _nonce: Nonce) -> bytes:
+        asked.release()
+        may_quote.wait(30)
+        return b"{}"
+
+    def ask() -> int:
+        path = f"/v1/attestation?nonce={'ab' * 32}"
+        return stack.client.get(path, headers={"authorization": ""}).status_code
+
+    with (
+        running_stack(tmp_path, gateway__max_concurrent_streams=1) as stack,
+        ThreadPoolExecutor(MAX_OPEN_EVIDENCE) as strangers,
+    ):
+        monkeypatch.setattr(Attester, "bundle", slow_bundle)
+        try:
+            asking = [strangers.submit(ask) for _ in range(2)]
+            assert all(asked.acquire(timeout=10) for _ in asking)
+            assert stack.chat().status_code == 200
+        finally:
+            may_quote.set()
+        assert [answer.result() for answer in asking] == [200, 200]
