@@ -24,6 +24,8 @@ _ENCLAVE_REPORT_BYTES = 384
 _TD10_BYTES = 584
 _TD15_BYTES = 648
 _TD15_EX_BYTES = 885
+# version, key type, TEE type; QE and PCE SVN in v3, reserved later; QE vendor; user data
+_HEADER = struct.Struct("<HHI 4x 16s 20x")
 # SVN, module (3), attributes, XFAM, MRTD, config and owners (3), RTMRs (4), report data
 _TD10 = struct.Struct("16s 48s 48s 8s 8s 8s 48s 48s 48s 48s 48s 48s 48s 48s 64s")
 _TD15 = struct.Struct("16s 48s")
@@ -147,7 +149,7 @@ def parse_quote(data: bytes) -> Quote:
     if len(data) > MAX_QUOTE_BYTES:
         raise MalformedEvidence("format", f"quote: {len(data)} bytes, at most {MAX_QUOTE_BYTES}")
     reader = _Reader(data, "quote")
-    version, tee = _parse_header(_Reader(reader.take(HEADER_BYTES), "quote header"))  # 1
+    version, tee = _parse_header(reader.take(HEADER_BYTES))  # 1
     body_bytes = _body_bytes(reader, version, tee)  # 2
     raw_body = reader.take(body_bytes)
     body = _parse_enclave_report(raw_body) if tee == "sgx" else _parse_td_report(raw_body)
@@ -179,8 +181,8 @@ def parse_quote(data: bytes) -> Quote:
     )
 
 
-def _parse_header(header: _Reader) -> tuple[int, Tee]:
-    version, key_type, tee_type = header.uint(2), header.uint(2), header.uint(4)
+def _parse_header(header: bytes) -> tuple[int, Tee]:
+    version, key_type, tee_type, qe_vendor_id = _HEADER.unpack(header)
     if version not in (3, 4, 5):
         raise UnsupportedEvidence("unsupported_version", f"quote version {version}, want 3 to 5")
     if key_type != _ECDSA_P256:
@@ -188,8 +190,7 @@ def _parse_header(header: _Reader) -> tuple[int, Tee]:
     tee = _TEES.get(tee_type)
     if tee is None or (version == 3 and tee != "sgx"):
         raise EndorsementMismatch("tee_type", f"TEE type {tee_type:#x} in a v{version} quote")
-    header.take(4)  # QE SVN and PCE SVN in v3, reserved later
-    if header.take(16) != INTEL_QE_VENDOR_ID:
+    if qe_vendor_id != INTEL_QE_VENDOR_ID:
         raise EndorsementMismatch("qe_vendor", "quote: the Quoting Enclave is not Intel's")
     return version, tee
 

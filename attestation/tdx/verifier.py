@@ -49,6 +49,7 @@ TCB_CHAIN_LENGTH = 2
 _PCK_ROLE = "SGX PCK Certificate"
 _PCK_CA_ROLES = ("SGX PCK Platform CA", "SGX PCK Processor CA")
 _TCB_SIGNER_ROLE = "SGX TCB Signing"
+_ECDSA_SHA256 = ec.ECDSA(hashes.SHA256())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class TdxVerifier:
         with log.step("qe_report", "the Quoting Enclave is signed, bound and known"):  # 6
             enclave = _verify_quoting_enclave(quote, chain, endorsed.qe_identity)
         with log.step("quote_signature", "header and body are signed by the attestation key"):  # 7
-            _verify_quote_signature(quote)
+            self._verify_quote_signature(quote)
         with log.step("dates", "certificates, TCB info, QE identity and CRLs are current"):  # 8
             _require_current(chain, endorsed, at)
         td_report = quote.body if isinstance(quote.body, TdReport) else None
@@ -221,6 +222,12 @@ class TdxVerifier:
             signers=(signer,) if qe_signer is signer else (signer, qe_signer),
         )
 
+    def _verify_quote_signature(self, quote: Quote) -> None:
+        point = quote.attestation_key
+        key = self._once(("attestation key", point), lambda: _read_attestation_key(point))
+        if not _is_signed(key, quote.signed_bytes, quote.signature):
+            raise BadSignature("quote_signature", "header and body are not signed by this key")
+
     def _verify_crl(self, data: bytes, issuer: Certificate, what: str) -> VerifiedCrl:
         return self._once(
             (what, data, issuer.sha256), lambda: verify_crl(data, issuer=issuer, what=what)
@@ -290,21 +297,17 @@ def _verify_quoting_enclave(
     return tcb.match_quoting_enclave(identity, quote.qe_report)
 
 
-def _verify_quote_signature(quote: Quote) -> None:
+def _read_attestation_key(point: bytes) -> ec.EllipticCurvePublicKey:
     try:
-        key = ec.EllipticCurvePublicKey.from_encoded_point(
-            ec.SECP256R1(), b"\x04" + quote.attestation_key
-        )
+        return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), b"\x04" + point)
     except ValueError as err:
         raise BadSignature("bad_key", "attestation key is not a point on P-256") from err
-    if not _is_signed(key, quote.signed_bytes, quote.signature):
-        raise BadSignature("quote_signature", "header and body are not signed by this key")
 
 
 def _is_signed(key: ec.EllipticCurvePublicKey, data: bytes, signature: bytes) -> bool:
     r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
     try:
-        key.verify(encode_dss_signature(r, s), data, ec.ECDSA(hashes.SHA256()))
+        key.verify(encode_dss_signature(r, s), data, _ECDSA_SHA256)
     except InvalidSignature:
         return False
     return True
