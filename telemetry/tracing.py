@@ -60,12 +60,15 @@ class AllowListExporter(SpanExporter):
         if self._has_failed_closing:  # nobody listens: do not hold up the exit
             self.num_failed += len(spans)
             return SpanExportResult.FAILURE
-        result = self._inner.export([self._redacted(span) for span in spans])
-        if result is SpanExportResult.SUCCESS:
-            self.num_exported += len(spans)
-        else:
-            self.num_failed += len(spans)
-            self._has_failed_closing = self._is_closing
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._inner.export([self._redacted(span) for span in spans])
+        finally:
+            if result is SpanExportResult.SUCCESS:
+                self.num_exported += len(spans)
+            else:
+                self.num_failed += len(spans)
+                self._has_failed_closing = self._is_closing
         return result
 
     def begin_shutdown(self) -> None:

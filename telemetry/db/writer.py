@@ -145,9 +145,11 @@ class TelemetryWriter:
             try:
                 with self._engine.begin() as connection:
                     write_spans(connection, batch)
-            except SQLAlchemyError as err:
+            except Exception as err:  # the thread's edge: one bad batch must not end the writing
                 kind = type(err).__name__  # the text would quote the rows
                 logger.warning("span batch not written", extra={"attempt": attempt, "error": kind})
+                if not isinstance(err, SQLAlchemyError):
+                    return False  # it is the batch, not the database: another attempt is no use
             else:
                 return True
         return False

@@ -127,6 +127,21 @@ def test_a_failing_database_drops_the_batch_and_goes_on(
     assert "smollm2" not in caplog.text
 
 
+def test_a_span_that_no_column_can_hold_drops_its_batch_and_goes_on(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver's own OverflowError is no SQLAlchemyError."""
+    writer = TelemetryWriter(engine, clock_ns=lambda: 2_000 * SECOND)
+    writer.start()
+    writer.submit_spans([replace(chat_span(1), started_ns=2**63, ended_ns=2**63)])
+    assert writer.flush(5)
+    writer.submit_spans([chat_span(2)])
+    assert writer.flush(5)
+    writer.stop()
+    assert (writer.counts().dropped, writer.counts().written) == (1, 1)
+    assert "smollm2" not in caplog.text
+
+
 def test_readers_and_a_second_writer_never_see_it_locked(
     engine: Engine, reader: Engine, database_url: str
 ) -> None:

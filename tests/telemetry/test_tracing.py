@@ -102,3 +102,17 @@ def test_without_endpoint_nothing_is_exported() -> None:
     provider.get_tracer("t").start_span("seal").end()
     provider.shutdown()
     assert provider.counts().exported == 0
+
+
+class Broken(SpanExporter):
+    """Raises, as no exporter should."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        raise OSError("cannot")
+
+
+def test_spans_that_an_exporter_chokes_on_are_counted() -> None:
+    provider = build_provider("p", endpoint=None, instance_id="p", exporter=Broken())
+    provider.get_tracer("t").start_span("seal").end()
+    provider.shutdown()
+    assert provider.counts().dropped_export_failed == 1
