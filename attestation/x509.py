@@ -44,7 +44,7 @@ MAX_CRL_BYTES = 1024 * 1024
 _PEM_CRL_START = b"-----BEGIN X509 CRL-----"
 _DER_SEQUENCE_START = b"\x30"
 _EC_HASHES = (hashes.SHA256, hashes.SHA384)
-_PSS_SALT_BYTES = 48  # RSASSA-PSS with SHA-384 throughout  [AMD 57230 sec. 3]
+_PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=48)  # [AMD 57230 sec. 3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +137,7 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
     crl = _parse_crl(data, what)
     try:
         is_from_issuer = crl.issuer == issuer.subject and issuer.signs_crls
-        is_signed = _is_sound_algorithm(crl, issuer.public_key) and crl.is_signature_valid(
-            issuer.public_key
-        )
+        is_signed = _is_signed_crl(crl, issuer.public_key)
         last_update, next_update = crl.last_update_utc, crl.next_update_utc
     except PARSE_ERRORS as err:
         raise MalformedEvidence("format", f"{what}: not a revocation list") from err
@@ -188,27 +186,36 @@ def _require_link(subject: Certificate, issuer: Certificate, depth: int, what: s
 def _require_signed(subject: Certificate, key: PublicKey) -> None:
     """Over the bytes received, by an algorithm of ours.  Raises: InvalidSignature."""
     inner = subject.inner
-    algorithm = inner.signature_hash_algorithm
-    if algorithm is None or not _is_sound_algorithm(inner, key):
-        raise InvalidSignature
+    algorithm = _require_sound_algorithm(inner, key)
     if isinstance(key, rsa.RSAPublicKey):
-        pss = padding.PSS(mgf=padding.MGF1(algorithm), salt_length=_PSS_SALT_BYTES)
-        key.verify(inner.signature, subject.signed_bytes, pss, algorithm)
+        key.verify(inner.signature, subject.signed_bytes, _PSS, algorithm)
     else:
         key.verify(inner.signature, subject.signed_bytes, ec.ECDSA(algorithm))
 
 
-def _is_sound_algorithm(
-    signed: x509.Certificate | x509.CertificateRevocationList, key: PublicKey
-) -> bool:
-    """The Evidence names an algorithm; only these are ever used, each with its kind of key."""
-    how, algorithm = signed.signature_algorithm_parameters, signed.signature_hash_algorithm
-    if not isinstance(key, rsa.RSAPublicKey):
-        return isinstance(how, ec.ECDSA) and isinstance(algorithm, _EC_HASHES)
-    if not isinstance(how, padding.PSS) or not isinstance(algorithm, hashes.SHA384):
+def _is_signed_crl(crl: x509.CertificateRevocationList, key: PublicKey) -> bool:
+    try:
+        _require_sound_algorithm(crl, key)
+    except InvalidSignature:
         return False
-    expected = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=_PSS_SALT_BYTES)
-    return how == expected
+    return crl.is_signature_valid(key)
+
+
+def _require_sound_algorithm(
+    signed: x509.Certificate | x509.CertificateRevocationList, key: PublicKey
+) -> hashes.HashAlgorithm:
+    """The hash that the bytes name, once they name a way of signing that we take for this key.
+
+    Raises: InvalidSignature.
+    """
+    how, algorithm = signed.signature_algorithm_parameters, signed.signature_hash_algorithm
+    if isinstance(key, rsa.RSAPublicKey):
+        is_sound = how == _PSS and isinstance(algorithm, hashes.SHA384)
+    else:
+        is_sound = isinstance(how, ec.ECDSA) and isinstance(algorithm, _EC_HASHES)
+    if not is_sound or algorithm is None:
+        raise InvalidSignature
+    return algorithm
 
 
 def _parse_crl(data: bytes, what: str) -> x509.CertificateRevocationList:

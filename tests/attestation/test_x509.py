@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from attestation.anchors import Anchor, TrustAnchors
@@ -52,6 +53,7 @@ def _issue(
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
     critical: x509.ExtensionType | None = None,
     serial_number: int = 7,
+    issuer_name: x509.Name | None = None,
     sign: Callable[[x509.CertificateBuilder], x509.Certificate] | None = None,
 ) -> x509.Certificate:
     usage = x509.KeyUsage(
@@ -68,7 +70,7 @@ def _issue(
     builder = (
         x509.CertificateBuilder()
         .subject_name(_name(subject))
-        .issuer_name(_name(issuer))
+        .issuer_name(issuer_name or _name(issuer))
         .public_key((key or _KEYS[subject]).public_key())
         .serial_number(serial_number)
         .not_valid_before(AT - _DAY)
@@ -245,6 +247,7 @@ def test_rsa_signs_with_pss_over_the_bytes_received() -> None:
         (padding.PSS(padding.MGF1(hashes.SHA256()), 32), hashes.SHA256()),
         (padding.PSS(padding.MGF1(hashes.SHA384()), 32), hashes.SHA384()),
         (padding.PSS(padding.MGF1(hashes.SHA256()), 48), hashes.SHA384()),
+        (padding.PSS(padding.MGF1(hashes.SHA384()), 48), hashes.SHA256()),
     ],
 )
 def test_rsa_signs_in_no_other_way(
@@ -253,6 +256,48 @@ def test_rsa_signs_in_no_other_way(
     with pytest.raises(AttestationError) as caught:
         _verify_rsa(_rsa_chain(pss, algorithm))
     assert caught.value.code == "chain_signature"
+
+
+@pytest.mark.parametrize(("pss", "code"), [(_PSS, None), (None, "crl_signature")])
+def test_a_crl_is_signed_in_the_same_way(pss: padding.PSS | None, code: str | None) -> None:
+    builder = x509.CertificateRevocationListBuilder().issuer_name(_name("root"))
+    builder = builder.last_update(AT - _DAY).next_update(AT + _DAY)
+    crl = builder.sign(_RSA_3072, hashes.SHA384(), rsa_padding=pss).public_bytes(Encoding.DER)
+    root = parse_certificate(
+        _issue("root", "ca", is_ca=True, key=_RSA_3072).public_bytes(Encoding.DER),
+        what="root",
+        key_kinds={"rsa"},
+    )
+
+    if code is None:
+        assert verify_crl(crl, issuer=root, what="CRL").last_update == AT - _DAY
+        return
+    with pytest.raises(AttestationError) as caught:
+        verify_crl(crl, issuer=root, what="CRL")
+    assert caught.value.code == code
+
+
+def test_names_in_other_string_types_are_the_same_names() -> None:
+    """[RFC 5280 sec. 7.1]"""
+    printable = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, "ca", _type=_ASN1Type.PrintableString)]
+    )
+    leaf = _issue("leaf", "ca", is_ca=False, issuer_name=printable)
+
+    assert _verify((leaf, _CA, _ROOT)).leaf.issuer == _CA.subject
+
+
+def test_sizes_are_bounded() -> None:
+    large = x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), bytes(17_000))
+    certificate = _issue(
+        "leaf",
+        "ca",
+        is_ca=False,
+        sign=lambda b: b.add_extension(large, critical=False).sign(_KEYS["ca"], hashes.SHA256()),
+    )
+
+    assert _parse_code(pem((certificate,))) == "format"
+    assert _crl_code(_crl().public_bytes(Encoding.PEM) + b" " * 1024 * 1024) == "format"
 
 
 def test_curves_sign_with_the_hashes_of_their_family() -> None:

@@ -152,6 +152,15 @@ def test_each_rule_of_the_quote() -> None:
     assert _quote_code(quote(b""), nonce=NONCE) == "nonce_mismatch"
 
 
+def test_banks_that_select_nothing_are_no_banks() -> None:
+    empty = [selection(bank=number) for number in (4, 0x000C, 0x000D, 0x0012, 1, 2, 3)]
+
+    assert parse_tpm_quote(quote(selections=(*empty, selection(7)))).pcrs == (7,)
+    long_bitmap = b"\0\x0b\x09" + bytes(9)
+    assert _quote_code(quote(selections=(long_bitmap,))) == "format"
+    assert parse_tpm_quote(quote(selections=(b"\0\x0b\x08" + bytes(7) + b"\x80",))).pcrs == (63,)
+
+
 def test_pcrs_are_exactly_those_that_were_asked_for() -> None:
     parsed = parse_tpm_quote(QUOTE)
 
