@@ -84,7 +84,7 @@ def _require_board(gpus: Sequence[GpuClaims], switches: Sequence[GpuClaims]) -> 
             f"want {NUM_PPCIE_GPUS} and {NUM_PPCIE_SWITCHES}",
         )
     own_pdis = {switch.report.opaque.device_pdi for switch in switches}
-    if len(own_pdis) != NUM_PPCIE_SWITCHES or None in own_pdis:
+    if len(own_pdis) != NUM_PPCIE_SWITCHES:
         raise PolicyViolation("topology", "protected PCIe: switches do not each name themselves")
     if any(gpu.report.opaque.switch_pdis != own_pdis for gpu in gpus):
         raise PolicyViolation("topology", "protected PCIe: a GPU is linked to other switches")

@@ -151,6 +151,22 @@ class _Renamed(FakeDevice):
         return "GB100 A01 GSP FMC LF"
 
 
+class _BootRomAsLeaf(FakeDevice):
+    """A boot ROM's certificate that another boot ROM made."""
+
+    @property
+    def leaf_name(self) -> str:
+        return "GH100 A02 GSP BROM"
+
+
+class _FirmwareAsIssuer(FakeDevice):
+    """Firmware that certified other firmware."""
+
+    @property
+    def boot_rom_name(self) -> str:
+        return "GH100 A02 GSP FMC LF"
+
+
 class _AnotherLeaf(FakeDevice):
     """Something else that a boot ROM certified."""
 
@@ -162,6 +178,10 @@ class _AnotherLeaf(FakeDevice):
 def _expired_line(chain: Certificates) -> None:
     day = timedelta(days=1)
     chain[3] = hopper().pki.issue("NVIDIA GH100 Identity", ROOT, not_after=AT - day)
+
+
+def _use_slot(data: bytearray, slot: int) -> None:
+    data[REQUEST_BYTES - 1] = data[RESPONSE_AT + 3] = slot
 
 
 def _duplicate_index(data: bytearray) -> None:
@@ -193,6 +213,7 @@ _OTHER = DevicePki(seed=b"another root")
 FAULTS = (
     Fault("firmware that the report does not name", None, lambda: _without(opaque.FWID)),
     Fault("an item of unknown type", None, lambda: _appended(item(200, b"new"))),
+    Fault("certificate slot 1", None, lambda: _signed(lambda data: _use_slot(data, 1))),
     Fault("a GPU of a board", None, lambda: evidence(board_gpu())),
     # 1. chain
     Fault("own root", "untrusted_root", lambda: evidence(replace(hopper(), pki=_OTHER))),
@@ -224,6 +245,8 @@ FAULTS = (
         lambda: evidence(_Renamed(leaf_extensions=hopper().leaf_extensions)),
     ),
     Fault("leaf in another role", "signer_role", lambda: evidence(_AnotherLeaf())),
+    Fault("boot ROM as leaf", "signer_role", lambda: evidence(_BootRomAsLeaf())),
+    Fault("firmware as issuer", "signer_role", lambda: evidence(_FirmwareAsIssuer())),
     Fault("unknown chip", "unsupported_gpu", lambda: evidence(replace(hopper(), chip="GA100"))),
     Fault("labelled as another architecture", "gpu_arch", lambda: evidence(hopper(), "BLACKWELL")),
     Fault(
@@ -234,14 +257,24 @@ FAULTS = (
         ),
     ),
     Fault(
-        "firmware id by SHA-256",
+        "firmware id of another algorithm",
         "format",
-        lambda: evidence(_named((composite_device_id(fwid_element(FWID[:32], SHA256_OID)),))),
+        lambda: evidence(_named((composite_device_id(fwid_element(FWID, SHA256_OID)),))),
     ),
     Fault(
         "firmware id of 47 bytes",
         "format",
         lambda: evidence(_named((composite_device_id(fwid_element(FWID[:47])),))),
+    ),
+    Fault(
+        "composite device id with a fourth member",
+        "format",
+        lambda: evidence(_named((composite_device_id(fwid_element(FWID) + fwid_element(FWID)),))),
+    ),
+    Fault(
+        "composite device id without firmware id",
+        "format",
+        lambda: evidence(_named((composite_device_id(b""),))),
     ),
     Fault(
         "TCB info without firmware ids",
@@ -257,13 +290,14 @@ FAULTS = (
     Fault("another request", "format", lambda: _byte(1, 0xE1)),
     Fault("no signature requested", "format", lambda: _byte(2, 0)),
     Fault("one measurement requested", "format", lambda: _byte(3, 1)),
-    Fault("slot 8", "format", lambda: _byte(36, 8)),
+    Fault("slot 8", "format", lambda: _signed(lambda data: _use_slot(data, 8))),
     Fault("response of SPDM 1.0", "unsupported_version", lambda: _byte(RESPONSE_AT, 0x10)),
     Fault("another response", "format", lambda: _byte(RESPONSE_AT + 1, 0x7F)),
     Fault("response param1 set", "format", lambda: _byte(RESPONSE_AT + 2, 1)),
     Fault("answer by another slot", "format", lambda: _byte(RESPONSE_AT + 3, 1)),
     Fault("63 blocks counted", "format", lambda: _byte(RESPONSE_AT + 4, 63)),
     Fault("no blocks counted", "format", lambda: _byte(RESPONSE_AT + 4, 0)),
+    Fault("no blocks at all", "format", lambda: evidence(replace(hopper(), num_blocks=0))),
     Fault("record one byte longer", "format", lambda: _byte(RECORD_LENGTH_AT, 0xC1)),
     Fault("record beyond the report", "format", lambda: _byte(RECORD_LENGTH_AT + 2, 1)),
     Fault("an index twice", "format", lambda: _signed(_duplicate_index)),

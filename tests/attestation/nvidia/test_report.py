@@ -69,6 +69,13 @@ def test_versions_of_real_reports() -> None:
     assert len(gpu.opaque.switch_pdis) == 4
 
 
+def test_versions_read_in_one_case() -> None:
+    """RIMs and floors are compared with them."""
+    nvswitch = parse_report(switch(0, vbios_version=b"96.10.5f.00.01").report(), "switch")
+
+    assert nvswitch.opaque.vbios_version == "96.10.5F.00.01"
+
+
 def test_pdis_are_named_as_switches_name_themselves() -> None:
     gpu = parse_report(board_gpu().report(), "gpu").opaque
     nvswitch = parse_report(switch(2).report(), "switch").opaque

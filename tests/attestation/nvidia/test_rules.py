@@ -171,6 +171,10 @@ def test_revocation_answers_must_be_recent() -> None:
     assert _codes(_system(hopper(), verified_at=limit)) == []
     late = _system(hopper(), verified_at=limit + timedelta(seconds=1))
     assert _codes(late) == ["gpu_revocation: crl_expired"]
+    good = _system(hopper()).gpus[0].revocation or ()
+    old = replace(good[1], this_update=AT - timedelta(hours=3))
+    one_old = _system(hopper(), revocation=(good[0], old, good[2]))
+    assert _codes(one_old) == ["gpu_revocation: crl_expired"]
 
 
 @pytest.mark.parametrize("line", [line for line in POLICY.splitlines() if " = " in line])

@@ -127,6 +127,15 @@ def test_switches_each_name_themselves(board: list[GpuClaims]) -> None:
     assert _code(_with(board, 9, nameless)) == "topology"
 
 
+def test_two_switches_of_one_name_are_not_four(board: list[GpuClaims]) -> None:
+    """Nor when every GPU agrees that there are three."""
+    three = b"".join(pdi[::-1] for pdi in SWITCH_PDIS[:3])
+    gpus = [claims(board_gpu(number, pdis=three)) for number in range(8)]
+    last = claims(switch(3, pdis=SWITCH_PDIS[2]))
+
+    assert _code([*gpus, *board[8:11], last]) == "topology"
+
+
 def test_switches_see_the_same_eight_gpus(board: list[GpuClaims]) -> None:
     other = b"".join((*GPU_PDIS[:7], bytes([0xCF]) + bytes(7)))
     twice = b"".join((*GPU_PDIS[:7], GPU_PDIS[0]))

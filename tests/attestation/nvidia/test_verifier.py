@@ -44,6 +44,18 @@ def test_every_step_is_logged_under_its_label() -> None:
     assert made.not_after == AT + timedelta(hours=1)  # the OCSP answers end first
 
 
+def test_claims_end_with_their_reference_values() -> None:
+    rims, end = gpu_rims(hopper()), AT + timedelta(minutes=10)
+    assert rims.driver is not None
+    chain = rims.driver.chain
+    signer = replace(chain.leaf, not_after=end)
+    short = replace(chain, certificates=(signer, *chain.certificates[1:]))
+
+    made = claims(hopper(), rims=replace(rims, driver=replace(rims.driver, chain=short)))
+
+    assert made.not_after == end
+
+
 def test_what_was_not_given_is_said_and_not_claimed() -> None:
     log = CheckLog()
 
