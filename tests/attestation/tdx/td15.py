@@ -12,7 +12,7 @@ from typing import Any
 
 from attestation.fake import FakeTee
 from attestation.fake.attester import _ATTESTATION_KEY, _CERT_TYPE_QE_REPORT, _typed
-from attestation.fake.pki import TCB_SIGNER_NAME
+from attestation.fake.pki import TCB_SIGNER_NAME, FakePki
 from attestation.fake.platform import FakePlatform
 from attestation.tdx.endorsements import TdxCollateral
 from tests.attestation.samples import AT
@@ -75,10 +75,13 @@ class Relaunch:
     qe: str = "UpToDate"
     body_type: int = 3
 
-    def evidence(self) -> tuple[bytes, TdxCollateral]:
+    def evidence(
+        self, pki: FakePki | None = None, platform: FakePlatform | None = None
+    ) -> tuple[bytes, TdxCollateral]:
         """(quote, collateral) under the fake root, current at AT."""
         tee = Td15Tee(
-            platform=FakePlatform(qe_status=self.qe),
+            pki=pki or FakePki(),
+            platform=replace(platform or FakePlatform(), qe_status=self.qe),
             launch=self.launch,
             now=self.now,
             body_type=self.body_type,
