@@ -60,6 +60,7 @@ class GatewaySettings:
         Key(
             "Workers to attest and use: `unix:/absolute/path` or `http://127.0.0.1:PORT`.",
             rules.each(rules.worker_address),
+            secret=True,  # what is refused may be a URL with a password
         ),
     ]
     max_body_bytes: Annotated[int, Key("Largest request body.", rules.between(1024, 64 * _MIB))] = (
@@ -157,7 +158,7 @@ class TelemetrySettings:
     """Where every process sends its spans."""
 
     enabled: Annotated[bool, Key("Whether spans are exported at all.")] = True
-    endpoint: Annotated[str, Key("OTLP/HTTP traces endpoint.", rules.http_url)]
+    endpoint: Annotated[str, Key("OTLP/HTTP traces endpoint.", rules.http_url, secret=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
 Rule = Callable[[object], str | None]
@@ -73,7 +74,9 @@ def identifier(value: object) -> str | None:
 def http_url(value: object) -> str | None:
     parts = _split(value)
     if parts and parts.scheme in ("http", "https") and parts.hostname and not parts.username:
-        return None
+        with suppress(ValueError):  # read first here: no number, or none of a port
+            _ = parts.port
+            return None
     return "want an http:// or https:// URL without credentials"
 
 

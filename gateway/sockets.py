@@ -3,12 +3,14 @@
 import errno
 import os
 import socket
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 BACKLOG = 2048
 # sockaddr_un.sun_path has 108 bytes, one of them the closing zero [unix(7)].
 MAX_SOCKET_PATH_BYTES = 107
+_PROBE_S = 1.0
 
 
 class SocketTaken(Exception):
@@ -20,14 +22,17 @@ class SocketTaken(Exception):
 def listen_unix(path: Path) -> socket.socket:
     """A listening Unix socket at `path`; one that a dead process left there is replaced.
 
-    Raises: SocketTaken when someone answers there; OSError.
+    Raises: SocketTaken when someone answers there; OSError, when another kind of file is there too.
     """
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        if probe.connect_ex(str(path)) == 0:
+        probe.settimeout(_PROBE_S)  # a listener with a full backlog would block for ever
+        if probe.connect_ex(str(path)) in (0, errno.EAGAIN):
             raise SocketTaken(f"another worker listens on {path}")
     with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(errno.EEXIST, "a file that is no socket is there", str(path))
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -112,6 +112,20 @@ def test_a_database_password_is_not_repeated_anywhere() -> None:
     assert "hunter2" not in repr(good)
 
 
+@pytest.mark.parametrize("key", ["telemetry.endpoint", "gateway.workers"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(key: str) -> None:
+    url = "http://user:hunter2@host:9"
+    (problem,) = problems(flags={key: (url,) if key == "gateway.workers" else url})
+    assert problem.startswith(key)
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("url", ["http://h:99999", "http://h:x/", "http://:80", "ftp://h"])
+def test_an_address_that_cannot_be_called_is_a_problem(url: str) -> None:
+    assert problems(flags={"telemetry.endpoint": url})
+    assert problems(flags={"gateway.workers": (url,)})
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [("= 3", "cannot read"), ("x" * 1_048_577, "larger than"), ("gateway = 3", "no such key")],

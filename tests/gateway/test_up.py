@@ -265,6 +265,14 @@ def test_a_stale_unix_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -
         listen_unix(path)
 
 
+def test_a_file_in_the_place_of_the_socket_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("kept")
+    with pytest.raises(FileExistsError):
+        listen_unix(path)
+    assert path.read_text() == "kept"
+
+
 def loaded_by(*arguments: str) -> set[str]:
     """Top-level packages in memory after a command line has run."""
     code = (
