@@ -4,12 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from attestation.anchors import load_anchors
+from attestation.checks import CheckLog
 from attestation.errors import AttestationError
+from attestation.model import GpuEntry
 from attestation.nvidia import opaque
 from attestation.nvidia.topology import assemble
-from attestation.nvidia.verifier import GpuClaims
+from attestation.nvidia.verifier import GpuClaims, GpuVerifier
 from tests.attestation.nvidia.claims import claims
 from tests.attestation.nvidia.device import (
+    AT,
     GPU_PDIS,
     SWITCH_PDIS,
     FakeDevice,
@@ -18,6 +22,7 @@ from tests.attestation.nvidia.device import (
     hopper,
     switch,
 )
+from tests.support.resources import vectors_dir
 
 _GPUS = tuple(board_gpu(number) for number in range(8))
 _SWITCHES = tuple(switch(number) for number in range(4))
@@ -143,3 +148,35 @@ def test_switches_see_the_same_eight_gpus(board: list[GpuClaims]) -> None:
     assert _code(_with(board, 10, switch(2, gpu_pdis=other))) == "topology"
     seven = [claims(switch(number, gpu_pdis=twice)) for number in range(4)]
     assert _code([*board[:8], *seven]) == "topology"
+
+
+def _published(name: str, arch: str, nonce: str) -> GpuClaims:
+    folder = vectors_dir() / "attestation" / "nvidia"
+    entry = GpuEntry(
+        arch=arch,
+        cert_chain=(folder / f"{name}.chain.pem").read_bytes(),
+        report=(folder / f"{name}.report.bin").read_bytes(),
+    )
+    return GpuVerifier(anchors=load_anchors()).verify(
+        entry, nonce=bytes.fromhex(nonce), at=AT, log=CheckLog(), rims=None
+    )
+
+
+def test_real_blackwell_gpus_share_one_guest() -> None:
+    nonce = "cdb72201e569085d6de41863745f6f77db1f75962c29564ec6abe91f0221861f"
+    gpus = [
+        _published(f"gpu/blackwell-mpt-590.48.01-{number}", "BLACKWELL", nonce)
+        for number in range(3)
+    ]
+
+    assert assemble(gpus).mode == "mpt"
+
+
+def test_half_of_a_real_board_is_no_machine() -> None:
+    """Its GPUs agree on four switches, but half of them and other switches came along."""
+    nonce = "e97b23a1718095a0e9e35edca810768c70a6a5a389b705e753b197912bc11576"
+    gpus = [_published(f"gpu/multi4-hopper-{number}", "HOPPER", nonce) for number in range(4)]
+
+    assert {len(gpu.report.opaque.switch_pdis) for gpu in gpus} == {4}
+    assert len({gpu.report.opaque.switch_pdis for gpu in gpus}) == 1
+    assert _code(gpus) == "topology"
