@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +19,7 @@ from attestation.anchors import TrustAnchors, load_anchors
 from attestation.checks import CheckLog
 from attestation.errors import AttestationError, UntrustedEndorsement
 from attestation.fake import FakeTee
+from attestation.fake.pki import ROOT_NAME, TCB_SIGNER_NAME, FakePki, pem
 from attestation.model import Check
 from attestation.tdx.cache import VerifiedCache
 from attestation.tdx.cases import _anchors, _collateral
@@ -241,3 +245,38 @@ def test_the_cache_is_bounded_and_drops_what_was_used_least_recently() -> None:
     assert cache.num_bytes <= 100
     cache.recall((bytes(101),), lambda: 1)
     assert (len(cache), cache.num_bytes) == (0, 0)
+
+
+def test_a_signature_is_known_only_with_its_signer() -> None:
+    good, cache = _good(), _warm()
+    assert good.collateral is not None
+    other_pki = FakePki(seed=b"mine")
+    issued = x509.CertificateBuilder(
+        subject_name=_TEE.pki.tcb_signer.subject,
+        issuer_name=_TEE.pki.root.subject,
+        public_key=other_pki.key(TCB_SIGNER_NAME).public_key(),
+        serial_number=7,
+        not_valid_before=AT - _DAY,
+        not_valid_after=AT + _DAY,
+    ).sign(_TEE.pki.key(ROOT_NAME), hashes.SHA256())
+    chain = pem((issued, _TEE.pki.root)).decode()
+
+    qe = replace(good, collateral=replace(good.collateral, qe_identity_issuer_chain=chain))
+    info = replace(good, collateral=replace(good.collateral, tcb_info_issuer_chain=chain))
+
+    assert qe.judge(cache)[0] == "qe_identity_signature"
+    assert info.judge(cache)[0] == "tcb_info_signature"
+
+
+def test_a_signing_chain_is_known_only_under_its_root() -> None:
+    cache, mine = _warm(), FakeTee(pki=FakePki(seed=b"mine"))
+    quote, collateral = mine.attest(bytes(64), at=AT)
+    good = _good().collateral
+    assert good is not None
+    mixed = replace(collateral, tcb_info_issuer_chain=good.tcb_info_issuer_chain)
+    both = _ROOT_ONLY.with_foreign(mine.pki.root.public_bytes(Encoding.DER), source="test")
+
+    given_input = _Input(quote=quote, collateral=mixed, anchors=both)
+
+    assert given_input.judge(None)[0] == "untrusted_root"
+    assert given_input.judge(cache)[0] == "untrusted_root"
