@@ -25,3 +25,4 @@ class CpuClaims:
     facts: Mapping[str, ClaimValue]
     verified: object
     shortfall: str = ""
+    not_covered: tuple[str, ...] = ()

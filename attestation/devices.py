@@ -32,6 +32,7 @@ _NO_OWN_CHECK = (
     "gpu: only NVIDIA's service looked at the GPUs, their own reports did not come along"
 )
 _JWKS = "nras_keys: the keys of NVIDIA's service are trusted as given, no root pins them"
+_NO_OCSP = "revocation: no OCSP answer says that the certificates of {} are not revoked"
 _SWITCH_ARCH = "LS10"
 _KEY_KINDS: frozenset[KeyKind] = frozenset({"p384"})
 
@@ -62,6 +63,8 @@ def verify_gpus(
             ocsp=_select_ocsp(entry, endorsements),
             label=label,
         )
+        if device.revocation is None:
+            draft.not_covered.append(_NO_OCSP.format(label))
         draft.add_submodule(label, anchor=device.anchor, facts=gpu_facts(device))
         claims.append(device)
     with draft.log.step("gpu_topology", "the devices make one machine, each of them once"):

@@ -29,7 +29,13 @@ CPU_SECTIONS = frozenset(CPU_TEES.values())
 _PHYSICAL = "physical_access: interposers on the memory bus and other attacks on the machine itself"
 _SIMULATED = "hardware: there is none, the Evidence is simulated"
 _FOREIGN = "vendor: the root is the caller's own, so no vendor vouches for this Evidence"
-_MEASUREMENTS = "measurements: the policy holds no reference values for {}, so any software passes"
+_UNMEASURED = {  # section: what passes when the policy holds no reference values for it
+    "tdx": "any software passes in the guest",
+    "snp": "any software passes in the guest",
+    "nitro": "any software passes in the enclave",
+    "nvidia": "any firmware and driver that NVIDIA signed passes on the GPUs",
+    "nras": "any device that NVIDIA's service finds good passes",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,7 @@ class Draft:
         self.admit(
             claims.section, submodules=[CPU], verified=claims.verified, not_after=claims.not_after
         )
+        self.not_covered.extend(claims.not_covered)
         if claims.shortfall:
             self.shortfalls.append(claims.shortfall)
         with self.log.step("tee_type", "the policy accepts this kind of TEE"):
@@ -125,7 +132,7 @@ class Draft:
             if not self.policy.has_reference_values(section):
                 reason = "the policy holds no reference values"
                 self.log.not_applicable(f"{section}.measurements", reason)
-                self.not_covered.append(_MEASUREMENTS.format(section))
+                self.not_covered.append(f"measurements: {_UNMEASURED[section]}: {reason}")
 
     def reject(self, err: AttestationError) -> AttestationResult:
         """Tier "none" when there was nothing to judge, else "contraindicated"."""

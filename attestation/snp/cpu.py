@@ -12,6 +12,8 @@ from attestation.snp.facts import facts
 from attestation.snp.product import MILAN
 from attestation.snp.verifier import SnpVerifier
 
+_AZURE = "freshness: on Azure only a TPM quote by the key in the blob could answer a nonce"
+_NO_CRL = "revocation: no CRL of AMD's root says that the issuing CA is not revoked"
 # The seed of Milan's endorsement keys was extracted in software.  [arXiv 2605.12990]
 _MILAN = "product line Milan, whose endorsement keys could be extracted"
 
@@ -39,6 +41,7 @@ def verify_cpu(
         facts={"tee": "snp", **facts(claims)},
         verified=claims,
         shortfall=_MILAN if claims.product == MILAN else "",
+        not_covered=() if claims.is_revocation_checked else (_NO_CRL,),
     )
 
 
@@ -59,4 +62,8 @@ def verify_azure(
     claims = verify_cpu(hcl.report, endorsements, anchors=anchors, at=at, log=log)
     with log.step("hcl_runtime", "the report vouches for the runtime JSON and its TPM key"):
         runtime = require_runtime(hcl, claims.report_data)
-    return replace(claims, facts={**claims.facts, "azure_ak_modulus": f"{runtime.ak.n:x}"})
+    return replace(
+        claims,
+        not_covered=(*claims.not_covered, _AZURE),
+        facts={**claims.facts, "azure_ak_modulus": f"{runtime.ak.n:x}"},
+    )

@@ -141,7 +141,7 @@ def test_a_defect_of_ours_is_exit_70_and_tells_no_evidence(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(cli, "appraise", broken)
+    monkeypatch.setattr("attestation.commands.verify.judge", broken)
 
     result = verify(samples.evidence(), "--nonce", _NONCE)
 

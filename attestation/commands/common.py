@@ -1,0 +1,76 @@
+"""What do all the commands share?  Times, files, exit codes."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from attestation.draft import MISSING_CODES
+from attestation.errors import PolicyError
+from attestation.model import AttestationResult
+from attestation.policy import AppraisalPolicy, load_policy
+
+EXIT_ACCEPT = 0
+EXIT_FAILED = 1
+EXIT_REJECT = 10
+EXIT_UNSUPPORTED = 20
+EXIT_MALFORMED = 30
+EXIT_UNAVAILABLE = 40
+EXIT_INTERNAL = 70
+_MALFORMED_CODES = frozenset({"format", "trailing_bytes", "nonce_length"})
+
+
+class UtcTime(click.ParamType[datetime]):
+    """ISO 8601 with a zone."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not an ISO 8601 time", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} names no zone: add Z or an offset", param, ctx)
+        return moment.astimezone(UTC)
+
+
+class Policy(click.ParamType[AppraisalPolicy]):
+    """A shipped policy's name or a TOML file."""
+
+    name = "policy"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> AppraisalPolicy:
+        if isinstance(value, AppraisalPolicy):
+            return value
+        try:
+            return load_policy(str(value))
+        except PolicyError as err:
+            self.fail(str(err), param, ctx)
+
+
+def code_exit(code: str) -> int:
+    """The process exit code of a failing class."""
+    if code in _MALFORMED_CODES:
+        return EXIT_MALFORMED
+    if code.startswith("unsupported_"):
+        return EXIT_UNSUPPORTED
+    return EXIT_UNAVAILABLE if code in MISSING_CODES else EXIT_REJECT
+
+
+def exit_code(result: AttestationResult) -> int:
+    """The process exit code that tells scripts what happened."""
+    return EXIT_ACCEPT if result.is_accepted else code_exit(result.code or "")
+
+
+def read_bounded(path: Path, max_bytes: int, *, option: str) -> bytes:
+    """The file's bytes, at most one more than ``max_bytes``, so that a parser sees the excess."""
+    try:
+        with path.open("rb") as file:
+            return file.read(max_bytes + 1)
+    except OSError as err:
+        raise click.BadParameter(f"cannot read {path}: {err.strerror}", param_hint=option) from err

@@ -1,0 +1,51 @@
+"""How does a verdict read to a person?  Words first, then every check, then what is not covered."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestation.model import AttestationResult
+
+_STYLES = {"pass": "green", "fail": "bold red", "warn": "bold yellow", "not_applicable": "dim"}
+_WORDS = {"pass": "pass", "fail": "FAIL", "warn": "WARN", "not_applicable": "n/a"}
+
+
+def show_verdict(result: AttestationResult) -> None:
+    """Prints it to standard output; text that came with the Evidence is never markup."""
+    console = Console()
+    console.print(Text(_verdict(result), style="bold"))
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "outcome", "what was found"):
+        table.add_column(column, overflow="fold")
+    for check in result.checks:
+        outcome = Text(_WORDS[check.outcome], style=_STYLES[check.outcome])
+        found = check.reason if check.code is None else f"{check.code}: {check.reason}"
+        table.add_row(Text(check.name), outcome, Text(found))
+    console.print(table)
+    for name, submodule in result.submods.items():
+        anchor = submodule.trust_anchor or "keys that were given"
+        console.print(Text(f"{name}  {submodule.status}  trusted by {anchor}"))
+    for gap in result.not_covered:
+        console.print(Text(f"not covered  {gap}", style="dim"))
+    console.print(
+        Text(
+            f"policy {result.policy_name} {result.policy_sha256[:16]}  "
+            f"anchor {result.trust_anchor or 'none'}  verdict {result.verdict_id}"
+        )
+    )
+
+
+def _verdict(result: AttestationResult) -> str:
+    reason = next((check.reason for check in result.checks if check.outcome == "fail"), "")
+    warning = next((check.reason for check in result.checks if check.outcome == "warn"), "")
+    match result.tier:
+        case "affirming":
+            return "ACCEPTED (affirming): genuine, and every check that was asked for passed"
+        case "warning" if result.is_accepted:
+            return f"ACCEPTED WITH A WARNING (warning): {warning}"
+        case "warning":
+            return f"REJECTED (warning): the policy does not allow it: {warning}"
+        case "contraindicated":
+            return f"REJECTED (contraindicated): {result.code}: {reason}"
+        case "none":
+            return f"REJECTED (none: nothing to judge): {result.code}: {reason}"

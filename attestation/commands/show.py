@@ -1,0 +1,66 @@
+"""`starshade attest show`: what does this Evidence say?  Every field, and nothing is verified."""
+
+import json
+from typing import BinaryIO, cast
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestation.commands.common import code_exit
+from attestation.errors import AttestationError
+from attestation.fields import Field
+from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.model import MAX_BUNDLE_BYTES
+from attestation.showing import show_fields
+
+
+@click.command()
+@click.argument("evidence", type=click.File("rb"))
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the fields as JSON.")
+@click.pass_context
+def show(ctx: click.Context, evidence: BinaryIO, kind: str | None, as_json: bool) -> None:
+    """Show every field of EVIDENCE; of binary Evidence every byte is in exactly one.
+
+    NOTHING is verified.  Exit codes: 0, 20 unsupported, 30 malformed.
+    """
+    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    try:
+        found = cast("Kind", kind) if kind is not None else guess_kind(data)
+        fields = show_fields(found, data)
+    except AttestationError as err:
+        click.echo(f"{err.code}: {err}", err=True)
+        ctx.exit(code_exit(err.code))
+    if as_json:
+        document = {
+            "kind": found,
+            "verified": False,
+            "fields": [
+                {
+                    "name": field.name,
+                    "offset": field.offset if field.size_bytes else None,
+                    "size_bytes": field.size_bytes or None,
+                    "value": field.value,
+                }
+                for field in fields
+            ],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print(found, fields)
+
+
+def _print(kind: Kind, fields: list[Field]) -> None:
+    console = Console()
+    console.print(Text(f"{kind}: NOTHING of this is verified", style="bold"))
+    table = Table(box=None, pad_edge=False)
+    for column in ("offset", "bytes", "field", "value"):
+        table.add_column(column, overflow="fold")
+    for field in fields:
+        where = (f"{field.offset:#06x}", str(field.size_bytes)) if field.size_bytes else ("", "")
+        table.add_row(*where, Text(field.name), Text(field.value))
+    console.print(table)

@@ -1,0 +1,169 @@
+"""`starshade attest verify`: is this Evidence good?  Words first, then every check."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from attestation.anchors import TrustAnchors, load_anchors
+from attestation.appraise import reject_unread
+from attestation.certificate import MAX_CERTIFICATE_BYTES, PARSE_ERRORS
+from attestation.commands.common import (
+    EXIT_INTERNAL,
+    Policy,
+    UtcTime,
+    exit_code,
+    read_bounded,
+)
+from attestation.commands.render import show_verdict
+from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
+from attestation.errors import AttestationError, UntrustedEndorsement
+from attestation.judging import NONCE_NEEDED, Request, judge
+from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.model import MAX_BUNDLE_BYTES, AttestationResult, parse_nonce
+from attestation.nras.eat import MAX_EAT_BYTES
+from attestation.nras.jwks import MAX_JWKS_BYTES, parse_jwks
+from attestation.policy import AppraisalPolicy
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@click.command()
+@click.argument("evidence", type=click.File("rb"))
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
+)
+@click.option(
+    "--collateral",
+    "endorsement_paths",
+    type=_FILE,
+    multiple=True,
+    help="Intel's collateral JSON; AMD's certificate, chain and CRL; a GPU's chain, RIMs and OCSP "
+    "answers. Repeat it; each file is told by what it is, and wins over what a bundle carries.",
+)
+@click.option("--jwks", "jwks_path", type=_FILE, help="Keys of NVIDIA's service, fetched by you.")
+@click.option("--nras", "nras_path", type=_FILE, help="An NRAS token that came beside a document.")
+@click.option(
+    "--policy",
+    type=Policy(),
+    default="production",
+    show_default=True,
+    help="production, development, or a TOML file.",
+)
+@click.option("--nonce", help="The nonce you asked with: 64 lower-case hex digits.")
+@click.option("--tls-key", help="SHA-256 of your connection's public key (SPKI), in hex.")
+@click.option(
+    "--trust-anchor",
+    "anchor_paths",
+    type=_FILE,
+    multiple=True,
+    help="One more root certificate to trust; the verdict is a warning at best.",
+)
+@click.option("--at", type=UtcTime(), help="Judge as of this ISO 8601 time.  [default: now]")
+@click.option("--offline", is_flag=True, help="Use only local collateral (never fetches today).")
+@click.option("--json", "as_json", is_flag=True, help="Print the AttestationResult as JSON.")
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    evidence: BinaryIO,
+    kind: str | None,
+    endorsement_paths: tuple[Path, ...],
+    jwks_path: Path | None,
+    nras_path: Path | None,
+    policy: AppraisalPolicy,
+    nonce: str | None,
+    tls_key: str | None,
+    anchor_paths: tuple[Path, ...],
+    at: datetime | None,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Judge EVIDENCE, '-' for standard input, in binary or hex.
+
+    It is a bundle or tinfoil document (JSON), an Intel quote, an SNP report or Azure blob, a GPU
+    report, an NRAS token or a Nitro document.
+
+    Bundles, documents, GPU reports and tokens are judged only against the nonce you chose: checked
+    against its own nonce it could be a recording.  A bare quote or report must hold the nonce and
+    zeros as its report data; without --nonce freshness is not judged and the result says so.
+
+    Exit codes: 0 accepted, 2 usage, 10 rejected, 20 unsupported, 30 malformed, 40 collateral not
+    available, 70 internal error.
+    """
+    moment = at or datetime.now(UTC)  # noqa: TID251 - the process edge
+    anchors = _with_foreign(load_anchors(), anchor_paths)
+    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    try:
+        found = cast("Kind", kind) if kind is not None else guess_kind(data)
+        if found in NONCE_NEEDED and nonce is None:
+            raise click.UsageError(f"{found} is judged against the nonce you chose: give --nonce")
+        files = [_read(path) for path in endorsement_paths]
+        request = Request(
+            evidence=data,
+            nonce=None if nonce is None else parse_nonce(nonce),
+            files=sort_endorsements(files),
+            jwks=None
+            if jwks_path is None
+            else parse_jwks(read_bounded(jwks_path, MAX_JWKS_BYTES, option="--jwks")),
+            nras=None
+            if nras_path is None
+            else read_bounded(nras_path, MAX_EAT_BYTES, option="--nras"),
+            tls_key_sha256=_digest(tls_key),
+            policy=policy,
+            anchors=anchors,
+            at=moment,
+        )
+        result = judge(found, request)
+    except AttestationError as err:
+        result = reject_unread(err, data, policy=policy, at=moment)
+    except click.ClickException:
+        raise
+    except Exception as err:
+        click.echo(f"internal error: {type(err).__name__}", err=True)
+        ctx.exit(EXIT_INTERNAL)
+    _print(result, as_json=as_json)
+    ctx.exit(exit_code(result))
+
+
+def _print(result: AttestationResult, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), indent=2))
+    else:
+        show_verdict(result)
+
+
+def _read(path: Path) -> bytes:
+    """Endorsements that are not there are what exit code 40 is for."""
+    try:
+        return read_bounded(path, MAX_ENDORSEMENT_BYTES, option="--collateral")
+    except click.BadParameter as err:
+        raise UntrustedEndorsement("endorsement_missing", f"collateral: {err.message}") from err
+
+
+def _with_foreign(anchors: TrustAnchors, paths: tuple[Path, ...]) -> TrustAnchors:
+    for path in paths:
+        data = read_bounded(path, MAX_CERTIFICATE_BYTES, option="--trust-anchor")
+        is_pem = data.lstrip().startswith(b"-----BEGIN")
+        try:
+            load = x509.load_pem_x509_certificate if is_pem else x509.load_der_x509_certificate
+            der = load(data).public_bytes(Encoding.DER)
+        except PARSE_ERRORS as err:
+            raise click.BadParameter(
+                f"{path} is not one certificate", param_hint="--trust-anchor"
+            ) from err
+        anchors = anchors.with_foreign(der, source=str(path))
+    return anchors
+
+
+def _digest(value: str | None) -> bytes | None:
+    if value is None:
+        return None
+    if _SHA256.fullmatch(value) is None:
+        raise click.BadParameter("want 64 lower-case hex digits", param_hint="--tls-key")
+    return bytes.fromhex(value)
