@@ -75,7 +75,7 @@ export interface Run {
 
 export interface Worker {
   readonly id: string;
-  readonly tier: string | null;
+  readonly tier: string;
   readonly code: string | null;
   readonly tee: string | null;
   readonly simulated: boolean | null;
@@ -85,7 +85,7 @@ export interface Worker {
   readonly weights_sha256: string | null;
   readonly appraised_s: number;
   readonly not_after_s: number | null;
-  readonly reason: string | null;
+  readonly reason: string;
 }
 
 export interface RequestRow {
@@ -96,7 +96,7 @@ export interface RequestRow {
   readonly status: number | null;
   readonly error_type: string | null;
   readonly ttft_s: number | null;
-  readonly e2e_s: number | null;
+  readonly e2e_s: number;
   readonly tpot_s: number | null;
   readonly prompt_tokens: number | null;
   readonly cached_tokens: number | null;

@@ -23,14 +23,16 @@ export const WINDOWS: readonly { readonly seconds: number; readonly label: strin
 export const MIN_WINDOW_S = 60;
 const MAX_WINDOW_S = 31 * 86_400;
 const DEFAULT_WINDOW_S = 3600;
-const MAX_TEXT = 200;
+// What the API takes (web/api.py): beyond it the page would ask in vain every five seconds.
+const MAX_UNTIL_S = 4_102_444_800;
+const MAX_MODEL_CHARS = 128;
 
 export function parseState(search: string): ViewState {
   const query = new URLSearchParams(search);
   const windowS = readNumber(query.get("window")) ?? DEFAULT_WINDOW_S;
   return {
     windowS: Math.round(Math.min(MAX_WINDOW_S, Math.max(MIN_WINDOW_S, windowS))),
-    untilS: readNumber(query.get("until")),
+    untilS: readNumber(query.get("until"), MAX_UNTIL_S),
     model: readText(query.get("model")),
     runId: readText(query.get("run")),
     open: (query.get("open") ?? "").split(",").filter((key) => /^[a-z0-9]{1,20}$/.test(key)),
@@ -61,12 +63,12 @@ export function formatState(state: ViewState): string {
   return text === "" ? "?" : `?${text.replaceAll("%2C", ",")}`;
 }
 
-function readNumber(text: string | null): number | null {
+function readNumber(text: string | null, most = Infinity): number | null {
   if (text === null || text === "") return null;
   const value = Number(text);
-  return Number.isFinite(value) && value > 0 ? value : null;
+  return Number.isFinite(value) && value > 0 && value <= most ? value : null;
 }
 
 function readText(text: string | null): string | null {
-  return text === null || text === "" || text.length > MAX_TEXT ? null : text;
+  return text === null || text === "" || text.length > MAX_MODEL_CHARS ? null : text;
 }

@@ -31,7 +31,8 @@ function describeWorkers(workers: readonly Worker[], nowS: number): string {
 
 function describeTrust(worker: Worker, nowS: number): string {
   if (isExpired(worker, nowS)) return "expired";
-  return `${worker.tier ?? "not appraised"}${worker.simulated === true ? " (simulated)" : ""}`;
+  const word = worker.tier === "none" ? "not appraised" : worker.tier;
+  return `${word}${worker.simulated === true ? " (simulated)" : ""}`;
 }
 
 /** An appraisal that has run out says nothing about now. */

@@ -32,7 +32,7 @@ export class TrustBadge extends HTMLElement {
 
   #render(): void {
     const given = this.getAttribute("tier") ?? "none"; // absent means not appraised, never "fine"
-    const tier = given in WORDS ? given : "none";
+    const tier = Object.hasOwn(WORDS, given) ? given : "none";
     const expired = this.hasAttribute("expired");
     this.dataset["tier"] = expired ? "none" : tier; // style.css colours by [data-tier]
     this.dataset["mark"] = MARKS[expired ? "none" : tier];

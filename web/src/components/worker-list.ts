@@ -33,7 +33,7 @@ export class WorkerList extends HTMLElement {
 }
 
 function workerCard(worker: Worker, nowS: number): HTMLElement {
-  const badge = el("trust-badge", { tier: worker.tier ?? "none" });
+  const badge = el("trust-badge", { tier: worker.tier });
   if (isExpired(worker, nowS)) badge.setAttribute("expired", "");
   const facts: (readonly [string, string | Node])[] = [
     ["Appraised", timeElement(worker.appraised_s, formatAge(nowS - worker.appraised_s))],
@@ -58,7 +58,7 @@ function workerCard(worker: Worker, nowS: number): HTMLElement {
     el(
       "p",
       { class: "reason" },
-      worker.reason ?? "No reason was recorded.",
+      worker.reason,
       worker.code === null ? null : " ",
       worker.code === null ? null : el("code", { class: "code" }, worker.code),
     ),
