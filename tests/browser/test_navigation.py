@@ -37,9 +37,7 @@ def test_permalink_round_trip(busy_url: str, open_page: OpenPage) -> None:
     expect(page.get_by_role("link", name="Pause")).to_be_visible()
 
 
-def test_a_url_that_asks_for_nonsense_shows_the_present(
-    busy_url: str, open_page: OpenPage
-) -> None:
+def test_a_url_that_asks_for_nonsense_shows_the_present(busy_url: str, open_page: OpenPage) -> None:
     page = open_page(f"{busy_url}?window=x&until=99999999999&model={'m' * 129}&open=,..&run=none")
     expect(page.get_by_role("link", name="1 h")).to_have_attribute("aria-current", "true")
     expect(page.locator("#notice")).to_be_hidden()
