@@ -74,7 +74,7 @@ def _sample(logits: Float32Array, row: SampleRow) -> int:
     params = row.params
     if params.temperature == 0 or params.top_k == 1:
         return best
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore", over="ignore"):  # a cold token's weight is 0
         ids, weights = _candidates(logits, params, float(logits[best]))
     cumulative = weights.cumsum()
     # The draw is below the total, but the product may round up to it.

@@ -186,10 +186,11 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _token_kinds(metadata: Mapping[str, MetadataValue], length: int) -> list[int]:
-    kinds = metadata.get("tokenizer.ggml.token_type")
-    if not isinstance(kinds, list) or len(kinds) != length:
+    value = metadata.get("tokenizer.ggml.token_type")
+    kinds = [kind for kind in value if type(kind) is int] if isinstance(value, list) else []
+    if not isinstance(value, list) or not len(kinds) == len(value) == length:
         raise MalformedModelError("tokenizer.ggml.token_type does not fit the vocabulary")
-    return [int(kind) for kind in kinds]
+    return kinds
 
 
 def _string_list(metadata: Mapping[str, MetadataValue], key: str) -> list[str]:

@@ -46,6 +46,14 @@ def test_greedy_takes_the_best_and_the_first_of_equals() -> None:
     ]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300])
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+def test_the_coldest_temperature_is_greedy(temperature: float, top_p: float) -> None:
+    logits = random_logits(1)
+    case = Case(temperature=temperature, top_p=top_p)
+    assert set(drawn(logits, case, 20)) == {int(logits[0].argmax())}
+
+
 @pytest.mark.parametrize("top_k", [1, 2, 40, VOCABULARY, 5 * VOCABULARY])
 def test_top_k_draws_from_the_k_best(top_k: int) -> None:
     logits = random_logits(1, spread=0.1)

@@ -10,6 +10,7 @@ from runtime.errors import InvalidPrompt, ModelFileError
 from runtime.tokenizer import Tokenizer
 from tests.support.tiny_model import CONTROL_TOKENS, tiny_metadata, tiny_vocabulary
 
+NUM_TOKENS = len(tiny_vocabulary())
 TINY = Tokenizer(tiny_metadata())
 IM_START, IM_END = 1, 2
 CONTROL_IDS = set(range(len(CONTROL_TOKENS)))
@@ -123,6 +124,8 @@ def test_templates_are_bounded(template: str) -> None:
         ("tokenizer.ggml.pre", "unheard-of", "model_file_unsupported"),
         ("tokenizer.ggml.model", "llama", "model_file_unsupported"),
         ("tokenizer.ggml.token_type", [1, 1], "model_file_malformed"),
+        ("tokenizer.ggml.token_type", ["x"] * NUM_TOKENS, "model_file_malformed"),
+        ("tokenizer.ggml.token_type", [1.5] * NUM_TOKENS, "model_file_malformed"),
         ("tokenizer.ggml.tokens", [1, 2], "model_file_malformed"),
         ("tokenizer.ggml.merges", ["no-space"], "model_file_malformed"),
         ("tokenizer.ggml.merges", ["unknown tokens"], "model_file_malformed"),
