@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 30
 _RENEW_CHECK_S = 3600
+_FAREWELL_S = 1.0  # for clients to answer the end of a TLS connection that carries nothing
 
 
 def serve_worker(config: StarshadeConfig) -> None:
@@ -89,7 +90,27 @@ def run_app(
         callback_notify=hourly,
         timeout_notify=_RENEW_CHECK_S,
     )
-    uvicorn.Server(settings).run(sockets=[listener])
+    _Server(settings).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Stops without waiting for clients that keep a connection but do not read from it.
+
+    A TLS connection counts as open until its client answers the goodbye, which an idle pool of
+    connections never does; asyncio would wait 30 s for each.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
+        await super().shutdown(sockets)
+
+    def _drop_closing(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport and transport.is_closing() and not transport.get_write_buffer_size():
+                transport.abort()
+        if self.server_state.connections:  # streams that still run end later
+            asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
 
 
 def _renew(config: StarshadeConfig) -> None:
