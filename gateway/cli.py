@@ -34,9 +34,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table alone."""
+        """The list of commands, from the table alone; what starts everything comes first."""
         own = [(n, c.get_short_help_str(70)) for n, c in self.commands.items() if not c.hidden]
-        rows = own + [(name, summary) for name, (_, summary) in self._lazy.items()]
+        first, *rest = [(name, summary) for name, (_, summary) in self._lazy.items()]
+        rows = [first, *own, *rest]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -62,7 +63,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
         "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
-        "load": ("loadtest.cli:load", "Run load profiles and compare their results."),
+        "load": (
+            "loadtest.cli:load",
+            "Drive the gateway with a load profile and store what it answered.",
+        ),
     },
 )
 @click.option(

@@ -33,6 +33,7 @@ def find_problems(config: StarshadeConfig) -> list[Failure]:
         _port_problem(
             "dashboard", config.observatory.host, config.observatory.port, "--dashboard-port"
         ),
+        _same_port_problem(config),
         _policy_problem(config),
         _model_problem(config),
     )
@@ -119,6 +120,19 @@ def _port_problem(what: str, host: str, port: int, option: str) -> Failure | Non
             next_step=f"choose another port with {option}, or another host in the configuration",
         )
     return None
+
+
+def _same_port_problem(config: StarshadeConfig) -> Failure | None:
+    """Each port is free alone, but the second one to start would find it taken."""
+    port = config.gateway.port
+    if port != config.observatory.port:
+        return None
+    return Failure(
+        f"gateway and dashboard are both to listen on port {port}",
+        exit_code=ExitCode.CHECK_FAILED,
+        code="address_in_use",
+        next_step="give one of them another port with --port or --dashboard-port",
+    )
 
 
 def _free(host: str, taken: int) -> int | str:

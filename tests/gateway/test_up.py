@@ -71,6 +71,10 @@ def test_a_sound_configuration_has_no_problems(config: StarshadeConfig) -> None:
     assert codes(config) == []
 
 
+def test_one_port_for_two_services_is_refused(config: StarshadeConfig) -> None:
+    assert codes(altered(config, observatory__port=config.gateway.port)) == ["address_in_use"]
+
+
 def test_a_taken_port_is_named_with_a_free_one(config: StarshadeConfig) -> None:
     with closing(listen_tcp(LOOPBACK, config.gateway.port)):
         (problem,) = preflight.find_problems(config)
