@@ -47,7 +47,7 @@ def list_profiles() -> None:
     Console().print(table)
 
 
-@load.command("run")
+@load.command("run", short_help="Run PROFILE and store every request.")
 @click.argument("profile_name", metavar="PROFILE")
 @click.option("--base-url", default=DEFAULT_URL, show_default=True, help="The gateway's API.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="Model to ask for.")
@@ -106,7 +106,7 @@ def _run(
 ) -> RunSummary:
     from attestation.model import Nonce
     from attestation.policy import load_policy
-    from loadtest.pin import attest_gateway
+    from loadtest.pin import attest_gateway, require_model
 
     state = state_dir or _default_state_dir()
     api_key = _api_key(state)
@@ -120,6 +120,7 @@ def _run(
     )
     tee = "SIMULATED TEE" if attested.result.simulated else "verified TEE"
     notes.print(f"gateway attested: {attested.result.tier} ({tee})", highlight=False)
+    require_model(attested.target, model=model, api_key=api_key)
     with _progress(notes) as progress:
         task = progress.add_task(profile.name, total=None)
         finished = run_profile(

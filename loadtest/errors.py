@@ -5,6 +5,7 @@ LoadTestError               load_failed
 ├── GatewayUnreachable      gateway_unreachable
 ├── GatewayNotAttested      gateway_not_attested
 ├── CredentialMissing       api_key_missing
+├── TargetRefused           target_refused
 └── GeneratorFailed         generator_failed
 """
 
@@ -37,6 +38,12 @@ class CredentialMissing(LoadTestError):
     """No API key in the environment or the state folder."""
 
     code = "api_key_missing"
+
+
+class TargetRefused(LoadTestError):
+    """The gateway knows neither this API key nor this model: every request would fail."""
+
+    code = "target_refused"
 
 
 class GeneratorFailed(LoadTestError):

@@ -7,10 +7,13 @@ fresh nonce and requires the TLS key of its own connection in the attested keyse
 import http.client
 import json
 import ssl
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+
+from geventhttpclient.response import HTTPParseError
 
 from attestation.anchors import load_anchors
 from attestation.appraise import appraise
@@ -19,9 +22,15 @@ from attestation.keyset import parse_keyset
 from attestation.model import AttestationResult, Nonce, parse_bundle
 from attestation.policy import AppraisalPolicy
 from loadtest.client import Target, spki_sha256
-from loadtest.errors import GatewayNotAttested, GatewayUnreachable, LoadTestError
+from loadtest.errors import (
+    GatewayNotAttested,
+    GatewayUnreachable,
+    LoadTestError,
+    TargetRefused,
+)
 
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
+API_PREFIX = "/v1"
 _TIMEOUT_S = 15.0
 
 
@@ -92,10 +101,30 @@ def _fetch(
     if certificate is None:
         raise GatewayNotAttested("the gateway showed no certificate")
     if response.status != 200 or len(body) > MAX_BUNDLE_BYTES:
+        hint = "" if prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
         raise GatewayNotAttested(
-            f"no evidence from the gateway: HTTP {response.status} {_code(body)}"
+            f"no evidence from the gateway: HTTP {response.status} {_code(body)}{hint}"
         )
     return body, certificate
+
+
+def require_model(target: Target, *, model: str, api_key: str) -> None:
+    """Ask once, on the pinned key, for what each request of the run will need.
+
+    Raises: TargetRefused for a key or a model that the gateway does not know, GatewayUnreachable.
+    """
+    path = f"{target.path_prefix}/models/{quote(model, safe='/')}"
+    try:
+        with closing(target.client(concurrency=1)) as client:
+            response = client.get(path, {"authorization": f"Bearer {api_key}"})
+            try:
+                status, body = int(response.status_code), bytes(response.read(MAX_BUNDLE_BYTES))
+            finally:
+                response.release()
+    except (OSError, HTTPParseError) as err:
+        raise GatewayUnreachable(f"no answer from https://{target.host}:{target.port}") from err
+    if status != http.HTTPStatus.OK:
+        raise TargetRefused(f"the gateway refuses this key or model: {_code(body) or status}")
 
 
 def _code(body: bytes) -> str:

@@ -92,7 +92,7 @@ def summarize(records: Sequence[RequestRecord], profile: Profile) -> RunSummary:
     ok = [record for record in measured if record.is_ok]
     timelines = [record.timeline() for record in ok]
     window_s = profile.phases.measure_s
-    span_s = _span_s(ok, window_s)
+    span_s = _span_s(measured) or window_s
     ttft = quantiles(metrics.ttft_s(timeline) for timeline in timelines)
     lateness = quantiles(_lateness_s(record) for record in measured)
     reasons = _invalid_reasons(measured, ttft, lateness)
@@ -106,7 +106,7 @@ def summarize(records: Sequence[RequestRecord], profile: Profile) -> RunSummary:
         duration_s=window_s,
         requested_rate_per_s=len(measured) / window_s,
         achieved_rate_per_s=len(ok) / span_s,
-        goodput_per_s=sum(is_good(record, profile.slo) for record in measured) / window_s,
+        goodput_per_s=sum(is_good(record, profile.slo) for record in measured) / span_s,
         output_tokens_per_s=output_tokens / span_s,
         prompt_tokens=sum(record.prompt_tokens or 0 for record in ok),
         cached_tokens=sum(record.cached_tokens or 0 for record in ok),
@@ -129,12 +129,12 @@ def _lateness_s(record: RequestRecord) -> float | None:
     return None if dispatched_ns is None else (dispatched_ns - record.intended_ns) / 1e9
 
 
-def _span_s(ok: Sequence[RequestRecord], window_s: float) -> float:
-    """From the first intended start to the last answer, at least the window itself."""
-    if not ok:
-        return window_s
-    last_ns = max(record.ended_ns or record.intended_ns for record in ok)
-    return max(window_s, (last_ns - min(record.intended_ns for record in ok)) / 1e9)
+def _span_s(measured: Sequence[RequestRecord]) -> float:
+    """From the first intended start to the last one or the last token, as the dashboard counts."""
+    if not measured:
+        return 0.0
+    last_ns = max(max(record.last_token_ns or 0, record.intended_ns) for record in measured)
+    return (last_ns - min(record.intended_ns for record in measured)) / 1e9
 
 
 def _count_errors(records: Sequence[RequestRecord]) -> dict[str, int]:

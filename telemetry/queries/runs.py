@@ -23,6 +23,10 @@ from telemetry.queries.quantiles import (
 )
 
 _TTFT_NS = RunRequestRow.first_token_ns - RunRequestRow.intended_ns
+_LAST_NS = case(
+    (RunRequestRow.last_token_ns > RunRequestRow.intended_ns, RunRequestRow.last_token_ns),
+    else_=RunRequestRow.intended_ns,
+)
 _E2E_NS = RunRequestRow.last_token_ns - RunRequestRow.intended_ns
 _TPOT_NS = case(
     (
@@ -54,7 +58,7 @@ def recent_runs(limit: int) -> Select[RunRow]:
 
 
 def run_sums(run_ids: Sequence[str]) -> AnySelect:
-    """(run, requests, failed, output tokens, first intended ns, last token ns), measured part."""
+    """(run, requests, failed, output tokens, first intended ns, last intended or token ns)."""
     return (
         select(
             RunRequestRow.run_id,
@@ -62,7 +66,7 @@ def run_sums(run_ids: Sequence[str]) -> AnySelect:
             func.count(RunRequestRow.error_type),
             func.coalesce(func.sum(RunRequestRow.output_tokens), 0),
             func.min(RunRequestRow.intended_ns),
-            func.max(RunRequestRow.last_token_ns),
+            func.max(_LAST_NS),
         )
         .where(*_measured(run_ids))
         .group_by(RunRequestRow.run_id)

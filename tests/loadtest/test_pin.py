@@ -16,8 +16,13 @@ from attestation.fake import FakeTee
 from attestation.keyset import TlsKey, build_keyset
 from attestation.model import Nonce
 from attestation.policy import load_policy
-from loadtest.errors import GatewayNotAttested, GatewayUnreachable, LoadTestError
-from loadtest.pin import AttestedTarget, attest_gateway
+from loadtest.errors import (
+    GatewayNotAttested,
+    GatewayUnreachable,
+    LoadTestError,
+    TargetRefused,
+)
+from loadtest.pin import AttestedTarget, attest_gateway, require_model
 from tests.loadtest.conftest import target_for
 
 AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -30,9 +35,14 @@ Answer = Callable[[Nonce], bytes]
 def _server(certificate: tuple[Path, Path], answer: Answer) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            query = parse_qs(urlsplit(self.path).query)
-            body = answer(Nonce(bytes.fromhex(query["nonce"][0])))
-            self.send_response(200 if body else 503)
+            if "/models/" in self.path:
+                is_known = self.headers["authorization"] == "Bearer key" and "tiny" in self.path
+                body = b"{}" if is_known else b'{"error": {"code": "no_such_thing"}}'
+                self.send_response(200 if is_known else 404)
+            else:
+                query = parse_qs(urlsplit(self.path).query)
+                body = answer(Nonce(bytes.fromhex(query["nonce"][0])))
+                self.send_response(200 if body else 503)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -118,6 +128,44 @@ def test_plain_http_is_refused(certificate: tuple[Path, Path]) -> None:
     with pytest.raises(LoadTestError, match="https"):
         attest_gateway(
             "http://127.0.0.1:8443/v1",
+            ca_path=certificate[0],
+            policy=load_policy("development"),
+            nonce=NONCE,
+            at=AT,
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "api_key", "is_known"),
+    [("tiny", "key", True), ("tiny", "other", False), ("huge", "key", False)],
+)
+def test_a_wrong_key_or_model_is_told_before_the_run(
+    certificate: tuple[Path, Path], model: str, api_key: str, is_known: bool
+) -> None:
+    with _server(certificate, lambda nonce: b"") as base_url:
+        target = target_for(urlsplit(base_url).port or 0, certificate[0])
+        if is_known:
+            require_model(target, model=model, api_key=api_key)
+        else:
+            with pytest.raises(TargetRefused, match="no_such_thing"):
+                require_model(target, model=model, api_key=api_key)
+
+
+def test_the_question_goes_to_the_pinned_key_alone(certificate: tuple[Path, Path]) -> None:
+    with _server(certificate, lambda nonce: b"") as base_url:
+        port = urlsplit(base_url).port or 0
+        target = target_for(port, certificate[0], pin="11" * 32)
+        with pytest.raises(GatewayUnreachable):
+            require_model(target, model="tiny", api_key="key")
+
+
+def test_a_url_without_its_path_is_hinted_at(certificate: tuple[Path, Path]) -> None:
+    with (
+        _server(certificate, lambda nonce: b"") as base_url,
+        pytest.raises(GatewayNotAttested, match="does the URL end in /v1"),
+    ):
+        attest_gateway(
+            base_url.removesuffix("/v1"),
             ca_path=certificate[0],
             policy=load_policy("development"),
             nonce=NONCE,

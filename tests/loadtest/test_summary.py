@@ -51,6 +51,27 @@ def test_latency_counts_from_the_intended_start() -> None:
     assert "generator_limited" in summary.invalid_reasons
 
 
+def _failed(seq: int) -> RequestRecord:
+    return RequestRecord(
+        seq=seq, is_warmup=False, intended_ns=1_000_000_000 * (seq + 1), error_code="http_500"
+    )
+
+
+@pytest.mark.parametrize(
+    ("failed", "span_s"),
+    [(0, 8 + 0.1 + 4 * 0.01), (20, 19.0)],
+    ids=["first", "long after the last answer"],
+)
+def test_rates_run_from_the_first_start_to_the_last_one_or_token(
+    failed: int, span_s: float
+) -> None:
+    records = [_failed(failed), *(_record(k) for k in range(1, 9))]
+    summary = summarize(records, PROFILE)
+    assert summary.achieved_rate_per_s == pytest.approx(8 / span_s)
+    assert summary.goodput_per_s == pytest.approx(8 / span_s)
+    assert summary.output_tokens_per_s == pytest.approx(8 * 5 / span_s)
+
+
 def test_warm_up_is_not_measured() -> None:
     slow = RequestRecord(seq=0, is_warmup=True, intended_ns=0, error_code="http_500")
     summary = summarize([slow, *(_record(k) for k in range(1, 6))], PROFILE)
@@ -71,12 +92,12 @@ def test_failures_count_and_make_a_run_invalid(code: str, reason: str) -> None:
     summary = summarize([*(_record(k) for k in range(9)), bad], PROFILE)
     assert summary.errors == {code: 1}
     assert reason in summary.invalid_reasons
-    assert summary.goodput_per_s == pytest.approx(9 / PROFILE.phases.measure_s)
+    assert summary.goodput_per_s == pytest.approx(9 / (8 + 0.14))
 
 
 def test_a_slow_answer_is_no_goodput() -> None:
     summary = summarize([_record(0), _record(1, ttft_ms=5_000)], PROFILE)
-    assert summary.goodput_per_s == pytest.approx(1 / PROFILE.phases.measure_s)
+    assert summary.goodput_per_s == pytest.approx(1 / (1 + 5.04))
 
 
 def test_an_empty_run_is_invalid() -> None:
