@@ -44,6 +44,9 @@ AttentionStep::AttentionStep(const std::int32_t* query_starts, const std::int32_
 }
 
 void AttentionStep::plan_tasks(std::int32_t group, std::int32_t num_kv_heads) {
+  tasks_.clear();
+  group_ = group;
+  num_kv_heads_ = num_kv_heads;
   const std::int32_t tile = std::max(1, kTileRows / group);
   for (const SequenceRows& rows : sequences_) {
     // The last queries see the most keys: long tasks first.
@@ -59,7 +62,7 @@ void AttentionStep::plan_tasks(std::int32_t group, std::int32_t num_kv_heads) {
 
 void AttentionStep::attend(ThreadPool& pool, AttentionKernel kernel, const AttentionArgs& args) {
   const std::int32_t group = args.num_heads / args.num_kv_heads;
-  if (tasks_.empty()) plan_tasks(group, args.num_kv_heads);
+  if (group != group_ || args.num_kv_heads != num_kv_heads_) plan_tasks(group, args.num_kv_heads);
   const std::size_t num_floats =
       scratch_floats(std::size_t(std::max(kTileRows, group)), std::size_t(args.head_dim));
   scratch_.resize(pool.num_threads());

@@ -35,7 +35,8 @@ class AttentionStep {
   };
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> block_ids_;
-  std::vector<AttentionTask> tasks_;
+  std::vector<AttentionTask> tasks_;  // for these heads; all layers of a model have the same
+  std::int32_t group_ = 0, num_kv_heads_ = 0;
   std::vector<std::vector<float>> scratch_;
   std::int32_t num_blocks_, block_size_;
   std::int64_t num_rows_;

@@ -192,6 +192,22 @@ def test_contradicting_plans_are_refused(name: str) -> None:
         case.attend(backend(name))
 
 
+def test_a_step_may_meet_layers_of_other_heads() -> None:
+    """Tasks are planned for the heads of a call; those of an earlier call would write elsewhere."""
+    native_module()
+    wide = Case(SHAPES[0], BATCHES["mixed"])
+    narrow = [tensor[..., :1, :].contiguous() for tensor in (wide.k_cache, wide.v_cache)]
+
+    def attend_twice(kernel: Any) -> Tensor:
+        step = kernel.prepare(wide.plan, num_blocks=wide.num_blocks, block_size=wide.block_size)
+        kernel.attend(step, wide.q, wide.k_cache, wide.v_cache, 0.125)
+        narrower: Tensor = kernel.attend(step, wide.q[:, :3].contiguous(), *narrow, 0.125)
+        return narrower
+
+    got, want = attend_twice(backend("native")), attend_twice(backend("reference"))
+    torch.testing.assert_close(got, want, atol=3e-6, rtol=1e-5)
+
+
 def test_native_refuses_arrays_that_do_not_fit() -> None:
     native = native_module()
     case = Case(SHAPES[0], [(2, 0)])
