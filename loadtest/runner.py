@@ -102,20 +102,32 @@ def _wait(
     deadline_s: float,
     on_progress: OnProgress,
 ) -> None:
-    waited_s = 0.0
-    while waited_s < deadline_s:
+    waited_s, has_ended, lines = 0.0, False, _LineCount(plan.records_path)
+    while waited_s < deadline_s and not has_ended:
         try:
             process.wait(timeout=_POLL_S)
         except subprocess.TimeoutExpired:
             waited_s += _POLL_S
-            on_progress(_count_lines(plan.records_path), len(plan.requests))
         else:
-            on_progress(_count_lines(plan.records_path), len(plan.requests))
-            return
+            has_ended = True
+        on_progress(lines.count(), len(plan.requests))
 
 
-def _count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+class _LineCount:
+    """Counts the lines of a growing file; reads each byte once, for the generator needs the CPU."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._num_bytes = self._num_lines = 0
+
+    def count(self) -> int:
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._num_bytes)
+                new = file.read()
+            self._num_bytes += len(new)
+            self._num_lines += new.count(b"\n")
+        return self._num_lines
 
 
 def config_json(profile: Profile, target: Target, *, model: str) -> str:
