@@ -14,7 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from attestation.errors import PolicyError
-from loadtest.errors import CredentialMissing, GatewayNotAttested, GatewayUnreachable, LoadTestError
+from loadtest.errors import (
+    CredentialMissing,
+    GatewayNotAttested,
+    GatewayUnreachable,
+    GeneratorFailed,
+    LoadTestError,
+)
 from loadtest.load_profile import Profile, load_profile, profile_names
 from loadtest.records import RequestRecord
 from loadtest.runner import FinishedRun, config_json, run_profile
@@ -24,8 +30,10 @@ if TYPE_CHECKING:
     from telemetry.db.runs import RunRequest
 
 EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
 EXIT_REJECTED = 10
 EXIT_UNAVAILABLE = 40
+EXIT_INTERNAL = 70
 DEFAULT_URL = "https://127.0.0.1:8443/v1"
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -80,7 +88,8 @@ def run(
     """Run PROFILE (a shipped name or a TOML file) and store every request.
 
     The gateway must attest its TLS key first. The API key comes from STARSHADE_API_KEY, else from
-    the state folder. Exit status: 0 valid run, 1 invalid run, 10 gateway refused, 40 unreachable.
+    the state folder. Exit status: 0 valid run, 1 invalid run, 2 wrong profile, URL, key or model,
+    10 gateway refused, 40 unreachable, 70 generator failed.
     """
     try:
         profile = load_profile(profile_name)
@@ -250,6 +259,9 @@ def _api_key(state: Path) -> str:
 
 
 def _exit_code(err: Exception) -> int:
-    if isinstance(err, GatewayNotAttested):
-        return EXIT_REJECTED
-    return EXIT_UNAVAILABLE if isinstance(err, GatewayUnreachable) else 2
+    codes: dict[type[Exception], int] = {
+        GatewayNotAttested: EXIT_REJECTED,
+        GatewayUnreachable: EXIT_UNAVAILABLE,
+        GeneratorFailed: EXIT_INTERNAL,
+    }
+    return codes.get(type(err), EXIT_USAGE)

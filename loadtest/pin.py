@@ -54,29 +54,39 @@ def attest_gateway(
 
     Raises: GatewayUnreachable, GatewayNotAttested, LoadTestError for a URL that is not https.
     """
-    url = urlsplit(base_url)
-    if url.scheme != "https" or not url.hostname:
-        raise LoadTestError(f"{base_url}: an https URL is needed, like https://127.0.0.1:8443/v1")
-    host, port = url.hostname, url.port or 443
-    body, certificate = _fetch(host, port, url.path.rstrip("/"), ca_path=ca_path, nonce=nonce)
+    host, port, prefix = _parse_url(base_url)
+    body, certificate = _fetch(host, port, prefix, ca_path=ca_path, nonce=nonce)
     seen = spki_sha256(certificate)
     try:
         bundle = parse_bundle(body)
         result = appraise(bundle, nonce=nonce, policy=policy, anchors=load_anchors(), at=at)
+        if not result.is_accepted:
+            raise GatewayNotAttested(f"the gateway's evidence was refused: {result.code}")
+        attested = {key.spki_sha256 for key in parse_keyset(bundle.keyset).tls}
     except AttestationError as err:
         raise GatewayNotAttested(f"the gateway's evidence is unreadable ({err.code})") from err
-    if not result.is_accepted:
-        raise GatewayNotAttested(f"the gateway's evidence was refused: {result.code}")
-    if seen not in {key.spki_sha256 for key in parse_keyset(bundle.keyset).tls}:
+    if seen not in attested:
         raise GatewayNotAttested("the TLS key in use is not in the attested keyset")
     target = Target(
         host=host,
         port=port,
-        path_prefix=url.path.rstrip("/"),
+        path_prefix=prefix,
         ca_path=ca_path,
         spki_sha256=seen,
     )
     return AttestedTarget(target=target, result=result)
+
+
+def _parse_url(base_url: str) -> tuple[str, int, str]:
+    """Host, port and path prefix. Raises: LoadTestError, which never repeats a password."""
+    try:
+        url = urlsplit(base_url)
+        port = url.port or 443
+    except ValueError:
+        url, port = urlsplit(""), 0
+    if url.scheme != "https" or not url.hostname or url.username is not None:
+        raise LoadTestError("an https URL is needed, like https://127.0.0.1:8443/v1")
+    return url.hostname, port, url.path.rstrip("/")
 
 
 def _fetch(

@@ -124,10 +124,20 @@ def test_nobody_there_is_unreachable(certificate: tuple[Path, Path]) -> None:
         )
 
 
-def test_plain_http_is_refused(certificate: tuple[Path, Path]) -> None:
-    with pytest.raises(LoadTestError, match="https"):
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8443/v1",
+        "https://127.0.0.1:99999/v1",
+        "https://[::1/v1",
+        "https:///v1",
+        "https://user:hunter2@127.0.0.1/v1",
+    ],
+)
+def test_other_urls_are_refused(certificate: tuple[Path, Path], url: str) -> None:
+    with pytest.raises(LoadTestError, match="https URL is needed"):
         attest_gateway(
-            "http://127.0.0.1:8443/v1",
+            url,
             ca_path=certificate[0],
             policy=load_policy("development"),
             nonce=NONCE,
