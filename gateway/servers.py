@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import functools
 import logging
 import socket
 import ssl
@@ -46,23 +47,25 @@ def serve_gateway(config: StarshadeConfig) -> None:
     _renew(config)
     listener = listen_tcp(config.gateway.host, config.gateway.port)
     context = server_context(config.paths)
-
-    async def renew() -> None:
-        try:
-            await asyncio.to_thread(_renew, config)
-        except OSError as err:
-            _log.error("the server certificate cannot be renewed", extra={"errno": err.errno})
-            return
-        # New handshakes use the new certificate; connections that stand are not touched.
-        context.load_cert_chain(config.paths.server_cert, config.paths.server_key)
-
     run_app(
         build_gateway_app(config),
         listener,
         drain_s=config.gateway.drain_s,
         context=context,
-        hourly=renew,
+        hourly=functools.partial(renew_certificate, config, context),
     )
+
+
+async def renew_certificate(config: StarshadeConfig, context: ssl.SSLContext) -> None:
+    """Replaces what runs out; a failure is logged, for the server must not end with it.
+
+    New handshakes use the new certificate; connections that stand are not touched.
+    """
+    try:
+        await asyncio.to_thread(_renew, config)
+        context.load_cert_chain(config.paths.server_cert, config.paths.server_key)
+    except OSError as err:  # ssl.SSLError is one
+        _log.error("the server certificate cannot be renewed", extra={"errno": err.errno})
 
 
 def run_app(
