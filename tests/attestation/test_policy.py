@@ -7,7 +7,7 @@ import pytest
 from attestation.errors import PolicyError
 from attestation.policy import SHIPPED, load_policy, parse_policy
 
-_GOOD = """
+GOOD = """
 name = "test"
 anchors = ["vendor"]
 [evidence]
@@ -55,15 +55,15 @@ def test_development_accepts_more_and_checks_no_less_of_the_same() -> None:
 
 
 def test_the_digest_ignores_comments_and_sees_values() -> None:
-    digest = parse_policy(_GOOD.encode()).sha256
+    digest = parse_policy(GOOD.encode()).sha256
 
-    assert parse_policy(f"# a comment\n{_GOOD}".encode()).sha256 == digest
-    assert parse_policy(_GOOD.replace("17", "18").encode()).sha256 != digest
+    assert parse_policy(f"# a comment\n{GOOD}".encode()).sha256 == digest
+    assert parse_policy(GOOD.replace("17", "18").encode()).sha256 != digest
 
 
 def test_a_file_is_a_policy_too(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text(_GOOD)
+    path.write_text(GOOD)
 
     assert load_policy(path).name == "test"
     assert load_policy(str(path)) == load_policy(path)
@@ -77,7 +77,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (_GOOD, "", "anchors: missing"),
+        (GOOD, "", "anchors: missing"),
         ('name = "test"', 'name = "test"\nnonce = "skip"', "nonce: unknown key"),
         ('name = "test"', 'name = ""', "name: want a short lower-case name"),
         ('["vendor"]', "[]", "anchors: empty"),
@@ -102,12 +102,12 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_bad_policies_are_refused(old: str, new: str, problem: str) -> None:
-    assert old in _GOOD
-    assert problem in _problems(_GOOD.replace(old, new, 1))
+    assert old in GOOD
+    assert problem in _problems(GOOD.replace(old, new, 1))
 
 
 def test_all_problems_are_reported_together() -> None:
-    text = _problems(_GOOD.replace('["tdx"]', "[]").replace("= 17", "= 0"))
+    text = _problems(GOOD.replace('["tdx"]', "[]").replace("= 17", "= 0"))
 
     assert "evidence.cpu" in text
     assert "min_evaluation_data_number" in text

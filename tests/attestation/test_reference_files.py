@@ -1,0 +1,68 @@
+"""Reference values in files beside a policy are part of it, and cannot come from elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from attestation.errors import PolicyError
+from attestation.policy import load_policy, parse_policy
+from attestation.tdx.rules import MeasurementsExpected
+from tests.attestation.test_policy import GOOD
+
+_MRTD = ("ab" * 48, "cd" * 48)
+_INLINE = f'mode = "required"\nmrtd = ["{_MRTD[0]}", "{_MRTD[1]}"]'
+_FROM_FILE = 'mode = "required"\nmrtd = { file = "values/mrtd.txt" }'
+
+
+def _policy(tmp_path: Path, measurements: str) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(GOOD.replace('mode = "not_checked"', measurements, 1))
+    return path
+
+
+def _values(tmp_path: Path, text: str) -> None:
+    (tmp_path / "values").mkdir(exist_ok=True)
+    (tmp_path / "values" / "mrtd.txt").write_text(text)
+
+
+def test_a_file_is_the_same_policy_as_its_values(tmp_path: Path) -> None:
+    _values(tmp_path, f"# golden\n\n{_MRTD[0]}  # first\n{_MRTD[1]}\n")
+
+    from_file = load_policy(_policy(tmp_path, _FROM_FILE))
+
+    assert from_file == load_policy(_policy(tmp_path, _INLINE))
+    (rule,) = (r for r in from_file.rules["tdx"] if isinstance(r, MeasurementsExpected))
+    assert rule.values == (("mrtd", frozenset(_MRTD)),)
+
+
+def test_another_value_is_another_digest(tmp_path: Path) -> None:
+    _values(tmp_path, _MRTD[0])
+    first = load_policy(_policy(tmp_path, _FROM_FILE)).sha256
+    _values(tmp_path, _MRTD[1])
+
+    assert load_policy(_policy(tmp_path, _FROM_FILE)).sha256 != first
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("", "empty"), ("# none\n", "empty"), ("abcd", "'abcd'")]
+)
+def test_values_are_held_to_the_same_rules(tmp_path: Path, text: str, problem: str) -> None:
+    _values(tmp_path, text)
+
+    with pytest.raises(PolicyError, match=problem):
+        load_policy(_policy(tmp_path, _FROM_FILE))
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../mrtd.txt", "none.txt", ""])
+def test_files_lie_below_the_policys_folder(tmp_path: Path, name: str) -> None:
+    path = _policy(tmp_path, f'mode = "required"\nmrtd = {{ file = "{name}" }}')
+
+    with pytest.raises(PolicyError, match="policy: "):
+        load_policy(path)
+
+
+def test_a_policy_without_a_folder_has_no_files() -> None:
+    text = GOOD.replace('mode = "not_checked"', _FROM_FILE, 1)
+
+    with pytest.raises(PolicyError, match="no folder"):
+        parse_policy(text.encode())
