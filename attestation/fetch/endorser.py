@@ -1,0 +1,180 @@
+"""Which endorsements does this Evidence need, and where are they: in the cache, or on the network?
+
+Each object is one spec: a slot, how to fetch it from one address, and how to verify it. An object
+is cached once it verified and is current, and verified again whenever it is used. An address whose
+object does not verify is as good as one that does not answer: the next one is asked. What does not
+verify anywhere is not returned; what verifies and is not current is, so that the appraisal says so.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from attestation.errors import AttestationError
+from attestation.fetch.cache import CollateralCache, RolledBack, Window
+from attestation.fetch.config import Service
+from attestation.fetch.errors import FetchFailed, MissingCode
+from attestation.fetch.http import Fetcher
+from attestation.strict_json import format_time
+
+_FROM_CACHE = "cache"
+_NOT_CURRENT = "not current at the time of the appraisal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSpec:
+    """One object to be had.
+
+    ``fetch`` takes one address; ``verify`` says when verified bytes are current and raises an
+    AttestationError for bytes that are not what was asked for, whatever the date.
+    """
+
+    what: str
+    slot: str
+    code: MissingCode
+    service: Service
+    fetch: Callable[[Fetcher, str], bytes]
+    verify: Callable[[bytes], Window]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obtained:
+    """Where one object came from; ``origin`` is a host, or "cache"."""
+
+    what: str
+    origin: str
+    valid_until: datetime
+    sha256: str
+    note: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """JSON-ready."""
+        return {
+            "what": self.what,
+            "origin": self.origin,
+            "valid_until": format_time(self.valid_until),
+            "sha256": self.sha256,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    data: bytes
+    window: Window
+    fetched_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Endorser:
+    """Gets objects; ``fetcher`` None is offline and opens no socket.
+
+    ``now`` is only for how long ago something was fetched; what is current is judged at ``at``.
+    """
+
+    at: datetime
+    now: datetime
+    cache: CollateralCache | None
+    fetcher: Fetcher | None
+    is_refreshing: bool = False
+    obtained: list[Obtained] = field(default_factory=list)
+    failures: list[FetchFailed] = field(default_factory=list)
+
+    def get(self, spec: ObjectSpec) -> bytes:
+        """The object, verified.
+
+        Raises: FetchFailed; AttestationError: the best an address had was not what was asked for.
+        """
+        if self.cache is None or self.fetcher is None:
+            return self._get(spec)
+        with self.cache.flight(spec.slot):
+            return self._get(spec)
+
+    def try_get(self, spec: ObjectSpec) -> bytes | None:
+        """As ``get``, for what an appraisal can do without if its policy says so."""
+        try:
+            return self.get(spec)
+        except FetchFailed as err:
+            self.failures.append(err)
+            return None
+
+    def _get(self, spec: ObjectSpec) -> bytes:
+        held = self._held(spec)
+        is_usable = held is not None and held.window.is_current(self.at)
+        if held is not None and (
+            self.fetcher is None or (is_usable and not self._is_due(held.fetched_at))
+        ):
+            return self._note(spec, held.data, _FROM_CACHE, "" if is_usable else _NOT_CURRENT)
+        if self.fetcher is None:
+            raise FetchFailed(spec.code, "offline", f"{spec.what}: not in the cache, and offline")
+        try:
+            return self._fetch(spec, self.fetcher)
+        except AttestationError as err:
+            if held is None or not is_usable:
+                raise
+            return self._note(spec, held.data, _FROM_CACHE, f"not refreshed: {err}")
+
+    def _held(self, spec: ObjectSpec) -> _Held | None:
+        """What the cache has, verified again."""
+        found = None if self.cache is None else self.cache.find(spec.slot)
+        if found is None:
+            return None
+        try:
+            window = spec.verify(found.data)
+        except AttestationError:
+            return None
+        return _Held(data=found.data, window=window, fetched_at=found.fetched_at)
+
+    def _is_due(self, fetched_at: datetime) -> bool:
+        """Time to look for news, or the clock went back."""
+        refresh_after_s = 0 if self.fetcher is None else self.fetcher.config.refresh_after_s
+        age = self.now - fetched_at
+        return self.is_refreshing or not timedelta(0) <= age < timedelta(seconds=refresh_after_s)
+
+    def _fetch(self, spec: ObjectSpec, fetcher: Fetcher) -> bytes:
+        first: AttestationError | None = None
+        dated: tuple[bytes, str] | None = None
+        for base in fetcher.config.urls[spec.service]:
+            host = urlsplit(base).hostname or ""
+            try:
+                data = spec.fetch(fetcher, base)
+                window = spec.verify(data)
+                self._admit(spec, data, window, host)
+            except AttestationError as err:
+                first = first or err
+                continue
+            if window.is_current(self.at):
+                return self._note(spec, data, host)
+            dated = dated or (data, host)
+        if dated is not None:
+            return self._note(spec, *dated, _NOT_CURRENT)
+        if first is None:
+            raise FetchFailed(spec.code, "unreachable", f"{spec.what}: no address is configured")
+        raise first
+
+    def _admit(self, spec: ObjectSpec, data: bytes, window: Window, host: str) -> None:
+        """Into the cache if it is current, and in no case when it is a step back."""
+        if self.cache is None:
+            return
+        try:
+            if window.is_current(self.at):
+                self.cache.store(spec.slot, data, window, fetched_at=self.now, origin=host)
+            else:
+                self.cache.require_not_older(spec.slot, window)
+        except RolledBack as err:
+            said = f"{spec.what}: older than what was seen before"
+            raise FetchFailed(spec.code, "rollback", said) from err
+
+    def _note(self, spec: ObjectSpec, data: bytes, origin: str, note: str = "") -> bytes:
+        self.obtained.append(
+            Obtained(
+                what=spec.what,
+                origin=origin,
+                valid_until=spec.verify(data).next_update,
+                sha256=hashlib.sha256(data).hexdigest(),
+                note=note,
+            )
+        )
+        return data

@@ -1,0 +1,191 @@
+"""Which collateral does this quote need, and where is it?  [Intel PCS API v4]
+
+The quote's own certificate chain must end in a pinned root before anything is asked for, so that a
+forged quote causes no traffic and no entry in the cache.
+"""
+
+from dataclasses import dataclass
+
+from cryptography import x509
+
+from attestation.anchors import Anchor, TrustAnchors
+from attestation.errors import EndorsementMismatch, UntrustedEndorsement
+from attestation.fetch import pcs
+from attestation.fetch.cache import Window
+from attestation.fetch.endorser import Endorser, ObjectSpec
+from attestation.fetch.http import Fetcher
+from attestation.tdx.collateral import verify_qe_identity, verify_tcb_info
+from attestation.tdx.endorsements import TdxCollateral
+from attestation.tdx.pck import parse_pck_extension
+from attestation.tdx.quote import Tee, parse_quote
+from attestation.tdx.verifier import PCK_CHAIN_LENGTH, TCB_CHAIN_LENGTH
+from attestation.x509 import Certificate, VerifiedChain, parse_chain, verify_chain, verify_crl
+
+_SIGNER_ROLE = "SGX TCB Signing"
+_CAS: tuple[tuple[str, pcs.PckCa], ...] = (
+    ("SGX PCK Platform CA", "platform"),
+    ("SGX PCK Processor CA", "processor"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Platform:
+    """What a quote says about where it was made, under a pinned root."""
+
+    tee: Tee
+    fmspc: bytes
+    ca: pcs.PckCa
+    chain: VerifiedChain
+
+    @property
+    def root(self) -> str:
+        """Names the root in slots: objects of two roots never share one."""
+        return self.chain.anchor.sha256[:16]
+
+
+def tdx_collateral(endorser: Endorser, quote: bytes, *, anchors: TrustAnchors) -> TdxCollateral:
+    """Collateral for a TDX or SGX quote.
+
+    Raises: AttestationError: a malformed quote, a foreign root, or FetchFailed.
+    """
+    platform = _platform(quote, anchors)
+    config = None if endorser.fetcher is None else endorser.fetcher.config
+    number = None if config is None else config.tcb_evaluation_data_number
+    update = "standard" if config is None else config.tcb_update
+    edition = update if number is None else str(number)
+    tcb_info, qe_identity = (
+        pcs.SignedText.from_bytes(endorser.get(spec))
+        for spec in (_tcb_info(platform, edition), _qe_identity(platform, edition))
+    )
+    return TdxCollateral(
+        pck_crl=endorser.get(_pck_crl(platform)),
+        root_ca_crl=endorser.get(_root_crl(platform)),
+        tcb_info=tcb_info.text,
+        tcb_info_signature=tcb_info.signature,
+        tcb_info_issuer_chain=tcb_info.issuer_chain,
+        qe_identity=qe_identity.text,
+        qe_identity_signature=qe_identity.signature,
+        qe_identity_issuer_chain=qe_identity.issuer_chain,
+    )
+
+
+def crl_window(data: bytes, *, issuer: Certificate, what: str) -> Window:
+    """When a CRL of this issuer is current.
+
+    Raises: MalformedEvidence("format"); UntrustedEndorsement.
+    """
+    crl = verify_crl(data, issuer=issuer, what=what)
+    number = [e.value for e in crl.inner.extensions if isinstance(e.value, x509.CRLNumber)]
+    return Window(
+        issued=crl.last_update,
+        next_update=crl.next_update,
+        number=number[0].crl_number if number else None,
+    )
+
+
+def _platform(quote_bytes: bytes, anchors: TrustAnchors) -> _Platform:
+    what = "PCK chain"
+    quote = parse_quote(quote_bytes)
+    chain = verify_chain(
+        parse_chain(quote.pck_chain_pem, what=what),
+        num_certificates=PCK_CHAIN_LENGTH,
+        family="dcap",
+        anchors=anchors,
+        what=what,
+    )
+    issuer = chain.certificates[1].common_name
+    ca = next((ca for name, ca in _CAS if issuer.endswith(name)), None)
+    if ca is None:
+        raise UntrustedEndorsement("signer_role", f"{what}: not issued by a PCK CA")
+    return _Platform(tee=quote.tee, fmspc=parse_pck_extension(chain.leaf).fmspc, ca=ca, chain=chain)
+
+
+def _tcb_info(platform: _Platform, edition: str) -> ObjectSpec:
+    def fetch(fetcher: Fetcher, base: str) -> bytes:
+        found = pcs.fetch_tcb_info(fetcher, base, tee=platform.tee, fmspc=platform.fmspc)
+        return found.to_bytes()
+
+    def verify(data: bytes) -> Window:
+        found = pcs.SignedText.from_bytes(data)
+        signer = _signer(found.issuer_chain, platform.chain.anchor)
+        info = verify_tcb_info(found.text, found.signature, signer=signer, tee=platform.tee)
+        if info.fmspc != platform.fmspc:
+            raise EndorsementMismatch(
+                "fmspc_mismatch",
+                f"TCB info is for {info.fmspc.hex()}, platform is {platform.fmspc.hex()}",
+            )
+        return Window(
+            issued=info.issue_date,
+            next_update=info.next_update,
+            number=info.tcb_evaluation_data_number,
+        )
+
+    return ObjectSpec(
+        what="TCB info",
+        slot=f"dcap/{platform.root}/{platform.tee}/tcb/{platform.fmspc.hex()}/{edition}",
+        code="endorsement_missing",
+        service="pcs",
+        fetch=fetch,
+        verify=verify,
+    )
+
+
+def _qe_identity(platform: _Platform, edition: str) -> ObjectSpec:
+    def fetch(fetcher: Fetcher, base: str) -> bytes:
+        return pcs.fetch_qe_identity(fetcher, base, tee=platform.tee).to_bytes()
+
+    def verify(data: bytes) -> Window:
+        found = pcs.SignedText.from_bytes(data)
+        signer = _signer(found.issuer_chain, platform.chain.anchor)
+        identity = verify_qe_identity(found.text, found.signature, signer=signer, tee=platform.tee)
+        return Window(
+            issued=identity.issue_date,
+            next_update=identity.next_update,
+            number=identity.tcb_evaluation_data_number,
+        )
+
+    return ObjectSpec(
+        what="QE identity",
+        slot=f"dcap/{platform.root}/{platform.tee}/qe/{edition}",
+        code="endorsement_missing",
+        service="pcs",
+        fetch=fetch,
+        verify=verify,
+    )
+
+
+def _pck_crl(platform: _Platform) -> ObjectSpec:
+    return ObjectSpec(
+        what="PCK CRL",
+        slot=f"dcap/{platform.root}/crl/{platform.ca}",
+        code="crl_missing",
+        service="pcs",
+        fetch=lambda fetcher, base: pcs.fetch_pck_crl(fetcher, base, ca=platform.ca),
+        verify=lambda data: crl_window(data, issuer=platform.chain.certificates[1], what="PCK CRL"),
+    )
+
+
+def _root_crl(platform: _Platform) -> ObjectSpec:
+    return ObjectSpec(
+        what="root CRL",
+        slot=f"dcap/{platform.root}/crl/root",
+        code="crl_missing",
+        service="root_crl",
+        fetch=pcs.fetch_root_crl,
+        verify=lambda data: crl_window(data, issuer=platform.chain.root, what="root CRL"),
+    )
+
+
+def _signer(pem: str, anchor: Anchor) -> VerifiedChain:
+    """Who signs TCB data, under the root that the quote ends in."""
+    what = "TCB signing chain"
+    chain = verify_chain(
+        parse_chain(pem.encode("utf-8"), what=what),
+        num_certificates=TCB_CHAIN_LENGTH,
+        family="dcap",
+        anchors=TrustAnchors(anchors=(anchor,)),
+        what=what,
+    )
+    if not chain.leaf.common_name.endswith(_SIGNER_ROLE):
+        raise UntrustedEndorsement("signer_role", f"{what}: its leaf is not named {_SIGNER_ROLE}")
+    return chain
