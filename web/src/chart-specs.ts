@@ -50,7 +50,8 @@ export interface ChartSpec {
   readonly series: readonly SeriesSpec[];
   /** Pairs of series numbers between which the area is filled, upper first. */
   readonly bands: readonly (readonly [number, number])[];
-  readonly formatY: (value: number) => string;
+  /** `top` is the highest tick: all labels of an axis share its unit. */
+  readonly formatY: (value: number, top: number) => string;
   readonly maxY: number | null;
   readonly table: TableSpec;
 }
@@ -107,7 +108,7 @@ function latencySpec(
       dash: DASHES[q],
     })),
     bands: [[3, 1]],
-    formatY: (value) => (value === 0 ? "0" : formatAxis(formatDuration(value))),
+    formatY: (value, top) => (value === 0 ? "0" : formatAxis(formatDuration(value, top))),
     maxY: null,
     table: {
       columns: [
@@ -158,7 +159,7 @@ function requestSpec(overview: Overview): ChartSpec {
       },
     ],
     bands: [],
-    formatY: (value) => (value === 0 ? "0" : formatAxis(formatRate(value))),
+    formatY: (value, top) => (value === 0 ? "0" : formatAxis(formatRate(value, top))),
     maxY: null,
     table: {
       columns: [

@@ -32,13 +32,13 @@ export function formatCount(value: number | null): string {
   return value === null ? NONE : grouped.format(value);
 }
 
-/** Three significant digits in the unit that fits: 840 µs, 184 ms, 1.20 s. */
-export function formatDuration(seconds: number | null): string {
+/** Three significant digits in the unit that fits `like`: 840 µs, 184 ms, 1.20 s. */
+export function formatDuration(seconds: number | null, like = seconds ?? 0): string {
   if (seconds === null) return NONE;
   if (seconds === 0) return `0${NBSP}s`;
   const ms = seconds * 1e3;
-  if (ms < 0.9995) return `${significant(seconds * 1e6)}${NBSP}µs`;
-  if (ms < 999.5) return `${significant(ms)}${NBSP}ms`;
+  if (like < 0.9995e-3) return `${significant(seconds * 1e6)}${NBSP}µs`;
+  if (like < 0.9995) return `${significant(ms)}${NBSP}ms`;
   return `${significant(seconds)}${NBSP}s`;
 }
 
@@ -55,10 +55,11 @@ export function formatPercent(part: number, whole: number): string {
   return `${percent.toFixed(digits)}${NBSP}%`;
 }
 
-export function formatRate(perSecond: number | null): string {
+/** Per second or per minute, whichever fits `like`. */
+export function formatRate(perSecond: number | null, like = perSecond ?? 0): string {
   if (perSecond === null) return NONE;
   if (perSecond === 0) return "0/min";
-  if (perSecond >= 1) return `${significant(perSecond)}/s`;
+  if (like >= 1) return `${significant(perSecond)}/s`;
   return `${significant(perSecond * MINUTE_S)}/min`;
 }
 

@@ -149,7 +149,10 @@ export class TimeChart extends HTMLElement {
           grid: { stroke: line, width: 1 },
           size: 62,
           space: 36,
-          values: (_plot, ticks) => ticks.map((t) => this.#spec?.formatY(t) ?? ""),
+          values: (_plot, ticks) => {
+            const top = Math.max(...ticks);
+            return ticks.map((t) => this.#spec?.formatY(t, top) ?? "");
+          },
         },
       ],
       series: [{}, ...spec.series.map((series) => this.#series(series))],
