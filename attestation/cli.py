@@ -2,6 +2,7 @@
 
 import click
 
+from attestation.commands.measure import measure_command
 from attestation.commands.policy import policy
 from attestation.commands.show import show
 from attestation.commands.vectors import vectors
@@ -13,5 +14,5 @@ def attest() -> None:
     """Judge attestation Evidence."""
 
 
-for command in (verify, show, vectors, policy):
+for command in (verify, show, measure_command, vectors, policy):
     attest.add_command(command)
