@@ -62,7 +62,7 @@ def get_workers(request: Request) -> schemas.WorkersOut:
     """The last appraisal of each worker."""
     now_ns = _clock_ns(request)()
     with Session(_reader(request)) as session:
-        rows = session.scalars(trust.latest_appraisals())
+        rows = session.scalars(trust.latest_appraisals(now_ns=now_ns))
         return schemas.WorkersOut(workers=[_worker(row, now_ns) for row in rows])
 
 

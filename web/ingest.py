@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from telemetry.db.writer import TelemetryWriter
-from telemetry.otlp import MalformedExport, decode_export
+from telemetry.otlp import MalformedExport, TooManySpans, decode_export
 
 PROTOBUF: Final = "application/x-protobuf"
 MAX_BODY_BYTES: Final = 4 << 20  # as sent
@@ -39,7 +39,8 @@ async def export_traces(request: Request) -> Response:
     writer: TelemetryWriter = request.app.state.writer
     try:
         body = await _read_body(request)
-        answer = await run_in_threadpool(_take, writer, body, _is_gzip(request))
+        now_ns: int = request.app.state.clock_ns()
+        answer = await run_in_threadpool(_take, writer, body, _is_gzip(request), now_ns)
     except Refused as refusal:
         headers = {"retry-after": str(RETRY_AFTER_S)} if refusal.status == 503 else None
         status = Status(message=refusal.code).SerializeToString()
@@ -64,9 +65,13 @@ def inflate(data: bytes, *, max_bytes: int = MAX_INFLATED_BYTES) -> bytes:
     return plain
 
 
-def _take(writer: TelemetryWriter, body: bytes, is_gzip: bool) -> ExportTraceServiceResponse:
+def _take(
+    writer: TelemetryWriter, body: bytes, is_gzip: bool, now_ns: int
+) -> ExportTraceServiceResponse:
     try:
-        export = decode_export(inflate(body) if is_gzip else body)
+        export = decode_export(inflate(body) if is_gzip else body, now_ns=now_ns)
+    except TooManySpans as err:
+        raise Refused(413, "too_many_spans") from err
     except MalformedExport as err:
         raise Refused(400, "malformed_protobuf") from err
     if not writer.submit_spans(export.spans):
@@ -75,7 +80,9 @@ def _take(writer: TelemetryWriter, body: bytes, is_gzip: bool) -> ExportTraceSer
     answer = ExportTraceServiceResponse()
     if export.num_rejected_spans:
         answer.partial_success.rejected_spans = export.num_rejected_spans
-        answer.partial_success.error_message = "spans without valid ids and times were rejected"
+        answer.partial_success.error_message = (
+            "spans without valid ids and times, or too large, were rejected"
+        )
     return answer
 
 

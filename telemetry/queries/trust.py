@@ -36,8 +36,8 @@ _BY_CODE: Final = {
 }
 
 
-def latest_appraisals(limit: int = MAX_WORKERS) -> Select[AttestationRow]:
-    """The last appraisal of each worker, by worker."""
+def latest_appraisals(*, now_ns: int, limit: int = MAX_WORKERS) -> Select[AttestationRow]:
+    """The last appraisal of each worker, by worker; what lies in the future is not the last."""
     newest_first = (AttestationRow.appraised_ns.desc(), AttestationRow.span_id)
     ranked = select(
         AttestationRow.trace_id,
@@ -45,13 +45,14 @@ def latest_appraisals(limit: int = MAX_WORKERS) -> Select[AttestationRow]:
         func.row_number()
         .over(partition_by=AttestationRow.worker_id, order_by=newest_first)
         .label("rank"),
-    ).subquery()
+    ).where(AttestationRow.appraised_ns <= now_ns)
+    newest = ranked.subquery()
     is_newest = (
-        (AttestationRow.trace_id == ranked.c.trace_id)
-        & (AttestationRow.span_id == ranked.c.span_id)
-        & (ranked.c.rank == 1)
+        (AttestationRow.trace_id == newest.c.trace_id)
+        & (AttestationRow.span_id == newest.c.span_id)
+        & (newest.c.rank == 1)
     )
-    by_worker = select(AttestationRow).join(ranked, is_newest).order_by(AttestationRow.worker_id)
+    by_worker = select(AttestationRow).join(newest, is_newest).order_by(AttestationRow.worker_id)
     return by_worker.limit(limit)
 
 

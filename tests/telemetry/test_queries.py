@@ -155,11 +155,12 @@ def test_latest_appraisal_of_each_worker(engine: Engine, reader: Engine) -> None
         attest_span(2, worker="w-a", at_ns=12 * SECOND, tier="contraindicated"),
         attest_span(3, worker="w-a", at_ns=11 * SECOND),
         attest_span(4, worker="w-b", at_ns=13 * SECOND, tier="warning"),
+        attest_span(5, worker="w-a", at_ns=14 * SECOND, tier="affirming"),  # not yet
     ]
     with engine.begin() as connection:
         write_spans(connection, spans)
     with Session(reader) as session:
-        rows = session.scalars(trust.latest_appraisals()).all()
+        rows = session.scalars(trust.latest_appraisals(now_ns=13 * SECOND)).all()
         assert [(row.worker_id, row.tier) for row in rows] == [
             ("w-a", "contraindicated"),
             ("w-b", "warning"),

@@ -15,10 +15,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, set_span_in_context
 
 from telemetry import metrics, semconv
+from telemetry.db.writer import write_spans
 from telemetry.histogram import ExpHistogram
 from telemetry.timeline import RequestTimeline
 from telemetry.tracing import build_provider
-from tests.telemetry.spans import MS, SECOND
+from tests.telemetry.spans import MS, SECOND, attest_span
 from tests.web.conftest import NOW_NS
 from tests.web.observatory import Observatory
 from web.ingest import MAX_BODY_BYTES, MAX_INFLATED_BYTES
@@ -159,6 +160,29 @@ def test_rejected_spans_are_reported_and_counted(observatory: Observatory) -> No
     assert observatory.client.get("/api/overview").json()["ingest"]["dropped"] == 1
 
 
+def test_a_forged_appraisal_of_the_future_does_not_hide_the_real_one(
+    observatory: Observatory,
+) -> None:
+    with observatory.app.state.writer._engine.begin() as connection:
+        write_spans(connection, [attest_span(1, at_ns=NOW_NS, tier="contraindicated")])
+    forged = ExportTraceServiceRequest.FromString(export(first=2))
+    resource = forged.resource_spans[0].resource.attributes.add(key="service.name")
+    resource.value.string_value = semconv.SERVICE_GATEWAY
+    span = forged.resource_spans[0].scope_spans[0].spans[0]
+    span.name = "attest worker-0"
+    span.attributes.add(key=semconv.WORKER_ID).value.string_value = "worker-0"
+    span.attributes.add(key=semconv.ATTESTATION_TIER).value.string_value = "affirming"
+    for ahead_s in (60, 3600):
+        span.span_id = ahead_s.to_bytes(8, "big")
+        span.end_time_unix_nano = NOW_NS + ahead_s * SECOND
+        body = forged.SerializeToString()
+        observatory.client.post("/v1/traces", content=body, headers=PROTOBUF)
+    assert observatory.writer.flush()
+    assert (observatory.writer.counts().written, observatory.writer.counts().dropped) == (1, 1)
+    (worker,) = observatory.client.get("/api/workers").json()["workers"]
+    assert worker["tier"] == "contraindicated"
+
+
 def test_full_queue_answers_503_and_counts(observatory: Observatory) -> None:
     body = gzip.compress(export(1_001))  # the fixture's queue holds 1,000
     answer = observatory.client.post(
@@ -191,6 +215,7 @@ def _bomb() -> bytes:
         ),
         (zlib.compress(b""), PROTOBUF | {"content-encoding": "gzip"}, 400, "malformed_gzip"),
         (bytes(MAX_BODY_BYTES + 1), PROTOBUF, 413, "body_too_large"),
+        (b"\x0a\x00" * (MAX_BODY_BYTES // 2), PROTOBUF, 413, "too_many_spans"),
         (_bomb(), PROTOBUF | {"content-encoding": "gzip"}, 413, "body_too_large"),
     ],
 )
