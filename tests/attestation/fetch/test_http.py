@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -54,7 +55,7 @@ def _asked(base: str, **changes: object) -> Asked:
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
-def _failure(service: FakeService, *routes: Route, **settings: object) -> FetchFailed:
+def _failure(service: FakeService, *routes: Route, **settings: Any) -> FetchFailed:
     with pytest.raises(FetchFailed) as caught:
         _fetch(service, *routes, **settings)
     error = caught.value
