@@ -18,8 +18,11 @@ _BUSY_TIMEOUT_MS: Final = 5000
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet."""
-    engine = create_engine(url)
+    """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet.
+
+    Its exceptions never quote what was to be stored.
+    """
+    engine = create_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -34,7 +37,7 @@ def writing(engine: Engine) -> Engine:
 def migrate(engine: Engine) -> None:
     """Brings the schema to the newest revision; does nothing when it is there already."""
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with writing(engine).begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")

@@ -1,12 +1,15 @@
 """Does the migrated schema equal the models, and may it be migrated twice and back?"""
 
+import shutil
 from pathlib import Path
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
+from sqlalchemy.exc import SQLAlchemyError
 
 import gateway.db.engine as db_engine
 from gateway.db import migrate, open_engine
@@ -20,6 +23,27 @@ def test_migrations_build_the_models(tmp_path: Path) -> None:
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    engine.dispose()
+
+
+def test_a_percent_sign_in_the_installation_s_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ConfigParser, which Alembic reads its options with, takes it for an interpolation."""
+    elsewhere = tmp_path / "100%" / "migrations"
+    shutil.copytree(db_engine._MIGRATIONS, elsewhere)
+    monkeypatch.setattr(db_engine, "_MIGRATIONS", elsewhere)
+    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
+    migrate(engine)
+    assert "api_key" in inspect(engine).get_table_names()
+    engine.dispose()
+
+
+def test_no_error_quotes_what_was_to_be_stored(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
+    with pytest.raises(SQLAlchemyError) as caught, engine.connect() as connection:
+        connection.execute(text("SELECT * FROM nowhere WHERE hash = :h"), {"h": "hunter2"})
+    assert "hunter2" not in str(caught.value)
     engine.dispose()
 
 
