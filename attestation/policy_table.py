@@ -60,6 +60,15 @@ class PolicyTable:
             self.problem(key, f"want a number of at least {minimum}")
         return minimum
 
+    def hex_bytes(self, key: str, num_bytes: int) -> bytes:
+        """Exactly ``num_bytes`` in lower-case hex."""
+        value = self._get(key)
+        if isinstance(value, str) and re.fullmatch(rf"[0-9a-f]{{{2 * num_bytes}}}", value):
+            return bytes.fromhex(value)
+        if value is not None:
+            self.problem(key, f"want {num_bytes} bytes in lower-case hex")
+        return bytes(num_bytes)
+
     def names(
         self, key: str, is_known: Callable[[str], bool], *, may_be_empty: bool = False
     ) -> frozenset[str]:

@@ -32,6 +32,7 @@ ALLOWABLE_STATUSES = frozenset(
 )  # Revoked can never be allowed
 REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
 _ADVISORY = re.compile(r"INTEL-SA-\d{5}")
+TEE_TCB_SVN_BYTES = 16
 _PPID_HEX = re.compile(r"[0-9a-f]{32}")
 _REGISTER_HEX = re.compile(r"[0-9a-f]{96}")
 
@@ -170,6 +171,24 @@ class CollateralAge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TeeTcbFloor:
+    """Every component of TEE_TCB_SVN reaches its floor; an enclave's report has none."""
+
+    minimum: bytes
+    name: str = "tcb_floor"
+    passed: str = "every component of TEE_TCB_SVN reaches its floor"
+
+    def require(self, claims: TdxClaims) -> None:
+        """Raises: PolicyViolation("tcb_floor")."""
+        if not isinstance(claims.report, TdReport):
+            return
+        observed = claims.report.tee_tcb_svn
+        below = [i for i, want in enumerate(self.minimum) if observed[i] < want]
+        if below:
+            raise PolicyViolation("tcb_floor", f"TEE_TCB_SVN component(s) {below} below the floor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformAllowed:
     """The platform is one that the policy lists: a stolen key of another one gains nothing."""
 
@@ -229,10 +248,12 @@ def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     advisories = table.names("advisories", _is_advisory, may_be_empty=True)
     minimum = table.number("min_evaluation_data_number")
     age = timedelta(days=table.number("max_collateral_age_days"))
+    floor = table.hex_bytes("min_tee_tcb_svn", TEE_TCB_SVN_BYTES)
     table.finish()
     return [
         EvaluationFloor(minimum=minimum),
         CollateralAge(maximum=age),
+        TeeTcbFloor(minimum=floor),
         TcbStatusAllowed(statuses=statuses, advisories=advisories),
     ]
 

@@ -89,6 +89,7 @@ def _policy(**replacements: str) -> str:
         "advisories": "advisories = []",
         "floor": "min_evaluation_data_number = 17",
         "age": "max_collateral_age_days = 31",
+        "svn": 'min_tee_tcb_svn = "00000000000000000000000000000000"',
         "platforms": 'mode = "any"',
         "mode": 'mode = "not_checked"',
     } | replacements
@@ -106,6 +107,7 @@ profiles = ["starshade"]
 {lines["advisories"]}
 {lines["floor"]}
 {lines["age"]}
+{lines["svn"]}
 [tdx.td]
 debug = "refused"
 service_td = "refused"

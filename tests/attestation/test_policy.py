@@ -21,6 +21,7 @@ statuses = ["UpToDate"]
 advisories = []
 min_evaluation_data_number = 17
 max_collateral_age_days = 31
+min_tee_tcb_svn = "00000000000000000000000000000000"
 [tdx.td]
 debug = "refused"
 service_td = "refused"
@@ -91,6 +92,8 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         ("= 17", "= 0", "tdx.tcb.min_evaluation_data_number: want"),
         ("= 17", "= true", "tdx.tcb.min_evaluation_data_number: want"),
         ("= 17", "= 17.5", "a value of a kind that no key takes"),
+        ('"000000', '"00', "tdx.tcb.min_tee_tcb_svn: want 16 bytes"),
+        ('"000000', '"0000AA', "tdx.tcb.min_tee_tcb_svn: want 16 bytes"),
         ("= 17", "= 17\nskip = true", "tdx.tcb.skip: unknown key"),
         ('debug = "refused"', 'debug = "allowed"', "tdx.td.debug: want one of refused"),
         ('"not_checked"', '"off"', "tdx.measurements.mode: want one of"),

@@ -17,6 +17,7 @@ from attestation.tdx.rules import (
     NoServiceTd,
     TcbStatusAllowed,
     TdAttributesSound,
+    TeeTcbFloor,
     measurements,
 )
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
@@ -107,3 +108,16 @@ def test_bad_claims_are_refused(rule: Rule[TdxClaims], claims: TdxClaims, code: 
 def test_measurements_have_the_names_that_policies_use() -> None:
     assert set(measurements(_GOOD)) == {"mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3"}
     assert set(measurements(_enclave())) == {"mrenclave", "mrsigner"}
+
+
+def test_the_tcb_floor_compares_each_component() -> None:
+    """One component may be above its floor while another is below."""
+    svn = bytes([3, 1, 9]) + bytes(13)
+    good, bad = bytes([3, 1, 2]) + bytes(13), bytes([1, 2, 0]) + bytes(13)
+
+    TeeTcbFloor(minimum=good).require(_td(tee_tcb_svn=svn))
+    TeeTcbFloor(minimum=bad).require(_enclave())
+    with pytest.raises(PolicyViolation, match=r"\[1\]") as caught:
+        TeeTcbFloor(minimum=bad).require(_td(tee_tcb_svn=svn))
+
+    assert caught.value.code == "tcb_floor"
