@@ -12,7 +12,8 @@ import os
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ from attestation.anchors import load_anchors
 from attestation.channel import ChunkLimits, KeyConfig, ServerKey
 from attestation.keyset import OhttpKey, TlsKey
 from attestation.policy import AppraisalPolicy, load_policy
+from gateway.faults import os_error_text
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
 from gateway.auth import Authenticator
@@ -87,8 +89,8 @@ def build_gateway_app(
     drain = Drain(drain_s=_own_drain_s(config.gateway.drain_s))
     directory = WorkerDirectory(
         [
-            (_node_id(address), _attestation(address, policy, clocks))
-            for address in config.gateway.workers
+            (node_id, _attestation(address, policy, clocks))
+            for address, node_id in node_ids(config.gateway.workers).items()
         ],
         utc_now=_utc_now,
         clocks=clocks,
@@ -181,7 +183,7 @@ async def _load_worker(
     except (RuntimeFault, ModelError) as err:
         raise GatewayError(err.code, f"The model cannot be served: {err}") from err
     except OSError as err:
-        raise GatewayError("model_file_unusable", f"Cannot read the model: {err.strerror}") from err
+        raise GatewayError("model_file_unusable", f"Cannot read the model: {os_error_text(err)}") from err
     bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())  # 3
     bridge.start()
     provider = _provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
@@ -350,6 +352,16 @@ def _policy_source(policy: str) -> str | Path:
 def _own_drain_s(drain_s: int) -> float:
     """A little less than the server's own patience, so that the last events still go out."""
     return max(drain_s - 1.0, drain_s / 2)
+
+
+def node_ids(addresses: Sequence[str]) -> dict[str, str]:
+    """Address to name, one entry per address; equal names are told apart by a number."""
+    unique = dict.fromkeys(addresses)
+    short = Counter(map(_node_id, unique))
+    return {
+        address: f"{name}:{number}" if short[name := _node_id(address)] > 1 else name
+        for number, address in enumerate(unique)
+    }
 
 
 def _node_id(address: str) -> str:

@@ -1,9 +1,10 @@
-"""Does a gateway start on a state folder whose files are damaged?"""
+"""Does a gateway start on damaged files, and know its workers apart?"""
 
 from pathlib import Path
 
 import pytest
 
+from gateway.wiring import node_ids
 from tests.gateway.support import running_stack
 
 
@@ -15,3 +16,12 @@ def test_a_damaged_salt_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     with running_stack(tmp_path) as stack:
         assert stack.chat().status_code == 200
         assert stack.config.paths.salt_key.stat().st_size == 32
+
+
+def test_workers_of_equal_socket_names_are_told_apart() -> None:
+    addresses = ("unix:/a/w.sock", "unix:/b/w.sock", "http://127.0.0.1:9000", "unix:/a/w.sock")
+    assert node_ids(addresses) == {
+        "unix:/a/w.sock": "w:0",
+        "unix:/b/w.sock": "w:1",
+        "http://127.0.0.1:9000": "127.0.0.1:9000",
+    }
