@@ -63,6 +63,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
         "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
+        "bench": ("attestation.bench:bench", "Measure how long things take on this machine."),
         "load": (
             "loadtest.cli:load",
             "Drive the gateway with a load profile and store what it answered.",
