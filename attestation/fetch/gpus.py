@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from attestation.anchors import TrustAnchors
-from attestation.errors import MalformedEvidence
+from attestation.errors import MalformedEvidence, UntrustedEndorsement
 from attestation.fetch.cache import Window
 from attestation.fetch.endorser import Endorser, ObjectSpec
+from attestation.fetch.errors import FetchFailed
 from attestation.fetch.http import Fetcher
 from attestation.fetch.nvidia import OCSP_NONCE_BYTES, fetch_ocsp, fetch_rim
 from attestation.model import GpuEndorsements, GpuEntry
@@ -129,7 +130,12 @@ def _ocsp(
     def fetch(fetcher: Fetcher, base: str) -> bytes:
         nonce = token_bytes(OCSP_NONCE_BYTES)
         data = fetch_ocsp(fetcher, base, subject=subject, issuer=issuer, nonce=nonce)
-        judge(data, nonce)
+        try:
+            judge(data, nonce)
+        except UntrustedEndorsement as err:
+            if err.code != "crl_missing":
+                raise
+            raise FetchFailed("crl_missing", "not_found", str(err)) from err
         return data
 
     return ObjectSpec(
