@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config_rules import Rule, anything
+from gateway.faults import os_error_text
 
 _PREFIX = "STARSHADE_"
 # Read by clients and tests, never configuration of a process.
@@ -117,7 +118,7 @@ def from_file(path: Path | None, specs: Mapping[str, KeySpec]) -> Layer:
     try:
         document = _read_toml(path)
     except (OSError, ValueError) as err:
-        reason = err.strerror if isinstance(err, OSError) else str(err)
+        reason = os_error_text(err) if isinstance(err, OSError) else str(err)
         problem = Problem(key="", origin=str(path), message=f"cannot read {path}: {reason}")
         return Layer(settings={}, problems=(problem,))
     settings, problems = {}, []

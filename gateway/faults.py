@@ -11,6 +11,11 @@ from typing import Final
 _MAX_FRAMES: Final = 16
 
 
+def os_error_text(error: OSError) -> str:
+    """The system's own words; the type where a library made the error up and there are none."""
+    return error.strerror or type(error).__name__
+
+
 def describe_fault(error: BaseException) -> str:
     """`KeyError at relay.py:41 in open <- chat.py:12 in chat`, innermost frame first."""
     frames = traceback.extract_tb(error.__traceback__)[-_MAX_FRAMES:]

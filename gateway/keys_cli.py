@@ -44,13 +44,18 @@ def create(
     cache_dir: Path | None,
 ) -> None:
     """Make a key and print it. Only its hash is kept: it cannot be shown again."""
+    from gateway.auth import hash_key
+
     with _store(config_file, state_dir, cache_dir) as store:
         try:
             key = store.create(label=label, tenant=tenant, now_ns=time.time_ns())
         except ValueError as err:
             raise Failure(str(err), exit_code=ExitCode.USAGE, code="invalid_value") from err
+        made = store.find(hash_key(key))
     click.echo(key)
     click.echo("keep it: only its hash is stored, it is not shown again", err=True)
+    if made is not None:
+        click.echo(f"its id, for `starshade keys revoke`: {made.principal.key_id}", err=True)
 
 
 @keys.command("list")

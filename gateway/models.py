@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.faults import os_error_text
 from gateway.paths import Paths
 
 GGUF_MAGIC = b"GGUF"
@@ -126,7 +127,7 @@ def _require_gguf(path: Path) -> Path:
         with path.open("rb") as stream:
             magic = stream.read(len(GGUF_MAGIC))
     except OSError as err:
-        raise ModelFileUnusable(f"cannot read the model {path}: {err.strerror}") from err
+        raise ModelFileUnusable(f"cannot read the model {path}: {os_error_text(err)}") from err
     if magic != GGUF_MAGIC:
         raise ModelFileUnusable(f"{path} is no GGUF file: it does not start with 'GGUF'")
     return path

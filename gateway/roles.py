@@ -14,11 +14,12 @@ from attestation.errors import PolicyError
 from gateway.cli_support import ExitCode, Failure, database_failure
 from gateway.config import StarshadeConfig
 from gateway.dev_key import ensure_dev_key
+from gateway.faults import os_error_text
 from gateway.files import PRIVATE_UMASK, make_dir
-from gateway.logs import configure_logging
 from gateway.models import ModelError, model_file
 from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
+from telemetry.logs import configure_logging
 
 
 def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
@@ -83,7 +84,7 @@ def _explained(serve: Callable[[], None], *, next_step: str) -> None:
         ) from err
     except OSError as err:
         raise Failure(
-            f"{err.strerror}: {err.filename or 'the address to listen on'}",
+            f"{os_error_text(err)}: {err.filename or 'the address to listen on'}",
             exit_code=ExitCode.CHECK_FAILED,
             code="start_failed",
             next_step="docs/operations.md explains the folders and ports",

@@ -7,6 +7,7 @@ nothing else. TLS 1.3 only.
 
 import datetime as dt
 import ipaddress
+import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from gateway.config_rules import is_ip
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.paths import Paths
+
+_log = logging.getLogger(__name__)
 
 CA_LIFETIME = dt.timedelta(days=3650)
 LEAF_LIFETIME = dt.timedelta(days=397)  # clients on Apple platforms refuse longer ones
@@ -52,6 +55,12 @@ def ensure_certificates(paths: Paths, hostnames: Sequence[str], *, at: dt.dateti
     with locked(paths.tls_dir / ".lock"):
         authority = _load(paths, authority=True)
         if authority is None or not _authority_serves(authority.certificate, names, at):
+            if any(path.exists() for path in (paths.ca_cert, paths.ca_key, paths.server_cert)):
+                _log.warning(
+                    "a new certificate authority replaces the old one: clients that hold a copy "
+                    "of ca.pem need the new one",
+                    extra={"path": str(paths.ca_cert)},
+                )
             authority = issue_authority(names, at=at)
             _save(paths, authority, authority=True)
         server = _load(paths, authority=False)

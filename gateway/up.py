@@ -19,8 +19,15 @@ import click
 
 from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config
 from gateway.config import StarshadeConfig
+from gateway.faults import os_error_text
 from gateway.models_cli import pull_with_progress
-from gateway.preflight import find_problems, model_to_pull, only_one_up, prepare_state
+from gateway.preflight import (
+    find_problems,
+    model_to_pull,
+    only_one_up,
+    prepare_state,
+    unwritable_state,
+)
 from gateway.probes import probe_gateway, probe_worker
 from gateway.snippets import (
     base_url,
@@ -171,7 +178,10 @@ def supervise(
         policy=RestartPolicy(),
         on_death=lambda death: display.tell_death(death),
     ) as supervisor:
-        supervisor.start()
+        try:
+            supervisor.start()
+        except OSError as err:
+            raise unwritable_state(config.state_dir, os_error_text(err)) from err
         display = _display()
         try:
             _run(config, supervisor, display, requests, clock, started_s)
@@ -185,6 +195,8 @@ def supervise(
             )
         except Failure as err:
             failure = err
+        except OSError as err:  # a child's log cannot be opened, or no process be started
+            failure = unwritable_state(config.state_dir, os_error_text(err))
         display.say("stopping (once more to kill)")
         for name in supervisor.stop(STOP_ORDER, hurry=requests.insisted):
             display.say(f"the {name} did not stop in time and was killed", style="bold red")

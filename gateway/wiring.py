@@ -27,13 +27,13 @@ from attestation.anchors import load_anchors
 from attestation.channel import ChunkLimits, KeyConfig, ServerKey
 from attestation.keyset import OhttpKey, TlsKey
 from attestation.policy import AppraisalPolicy, load_policy
-from gateway.faults import os_error_text
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
 from gateway.auth import Authenticator
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.drain import Drain
+from gateway.faults import os_error_text
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
 from gateway.models import ModelError, model_file, require_named_weights
@@ -183,7 +183,9 @@ async def _load_worker(
     except (RuntimeFault, ModelError) as err:
         raise GatewayError(err.code, f"The model cannot be served: {err}") from err
     except OSError as err:
-        raise GatewayError("model_file_unusable", f"Cannot read the model: {os_error_text(err)}") from err
+        raise GatewayError(
+            "model_file_unusable", f"Cannot read the model: {os_error_text(err)}"
+        ) from err
     bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())  # 3
     bridge.start()
     provider = _provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)

@@ -7,6 +7,7 @@ import click
 import uvicorn
 
 from telemetry.db.engine import sqlite_url
+from telemetry.logs import configure_logging
 from web.app import create_app
 from web.security import LOOPBACK_HOSTS, host_name
 
@@ -50,10 +51,12 @@ def observatory(host: str, port: int, database_url: str | None, state_dir: Path 
             f"warning: {host} is not loopback, and the observatory asks no one who they are",
             err=True,
         )
+    configure_logging()
     uvicorn.run(
         create_app(url, hosts=(host,)),
         host=host,
         port=port,
+        log_config=None,
         server_header=False,
         access_log=False,
         ws="none",

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.cli_support import ExitCode
+from gateway.cli_support import ExitCode, Failure
 from gateway.config import load_config
 from gateway.dev_key import ensure_dev_key
+from gateway.roles import _explained
 from gateway.snippets import curl_snippet, environment_snippet, openai_snippet
 
 REPO = Path(__file__).resolve().parents[2]
@@ -68,6 +69,7 @@ def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None
     files = [p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()]
     assert not any(key.encode() in content for content in files)
     key_id = listed.output.splitlines()[1].split()[0]
+    assert key_id in made.stderr
     assert CliRunner().invoke(main, ["keys", "revoke", key_id, *state]).exit_code == 0
     again = CliRunner().invoke(main, ["keys", "revoke", key_id, *state])
     assert again.exit_code == ExitCode.CHECK_FAILED
@@ -106,10 +108,18 @@ def test_keys_say_plainly_that_the_database_is_damaged(tmp_path: Path, command: 
     assert isinstance(result.exception, SystemExit)
 
 
+def test_a_failure_without_words_of_the_system_names_its_type() -> None:
+    def serve() -> None:
+        raise ConnectionError("secret")
+
+    with pytest.raises(Failure, match="ConnectionError: the address to listen on"):
+        _explained(serve, next_step="")
+
+
 def test_strangers_cannot_fill_the_log() -> None:
     code = """
 import logging
-from gateway.logs import configure_logging
+from telemetry.logs import configure_logging
 configure_logging()
 logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
 logging.getLogger("uvicorn.error").error("ours")

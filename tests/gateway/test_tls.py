@@ -1,6 +1,7 @@
 """Does the certificate we make hold up in real handshakes, and only where it should?"""
 
 import datetime as dt
+import shutil
 import socket
 import ssl
 import stat
@@ -118,6 +119,21 @@ def test_an_authority_that_would_die_before_its_leaf_is_replaced(paths: Paths) -
     ca = paths.ca_cert.read_bytes()
     tls.ensure_certificates(paths, (), at=NOW + tls.CA_LIFETIME - tls.LEAF_LIFETIME + DAY)
     assert paths.ca_cert.read_bytes() != ca
+
+
+@pytest.mark.parametrize("lost", ["ca_cert", "ca_key", "tls_dir", None])
+def test_a_new_authority_in_place_of_an_old_one_is_told(
+    paths: Paths, lost: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls.ensure_certificates(paths, (), at=NOW)
+    assert caplog.messages == []  # the first one replaces nothing
+    if lost == "tls_dir":
+        shutil.rmtree(paths.tls_dir)
+    elif lost is not None:
+        getattr(paths, lost).unlink()
+    tls.ensure_certificates(paths, (), at=NOW)
+    assert len(caplog.messages) == (lost is not None)
+    assert all("clients that hold a copy" in message for message in caplog.messages)
 
 
 def test_a_new_host_name_replaces_both(paths: Paths) -> None:

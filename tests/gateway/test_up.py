@@ -1,5 +1,6 @@
 """Does `starshade up` find trouble first, name the next step, and know when it is ready?"""
 
+import errno
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from gateway.models import KNOWN_MODELS
 from gateway.probes import NO_ANSWER, Answer
 from gateway.sockets import SocketTaken, listen_tcp, listen_unix
 from gateway.startup import Probes, Started, wait_until_ready
-from gateway.up import child_environment, roles, up
+from gateway.up import child_environment, roles, supervise, up
 
 LOOPBACK = "127.0.0.1"
 
@@ -141,6 +142,28 @@ def test_a_second_up_is_refused_and_told_who_runs(config: StarshadeConfig) -> No
         pass
     with preflight.only_one_up(lock):  # and free again
         pass
+
+
+@pytest.mark.parametrize("call", ["open", "write", "ftruncate"])
+def test_a_lock_that_cannot_be_written_is_told_in_words(
+    config: StarshadeConfig, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, fail)
+    result = CliRunner().invoke(up, ["--state-dir", str(config.state_dir)])
+    monkeypatch.undo()
+    assert result.exit_code == ExitCode.CHECK_FAILED
+    assert "No space left on device [state_not_writable]" in result.output
+
+
+def test_a_log_that_cannot_be_opened_is_told_in_words(config: StarshadeConfig) -> None:
+    (config.paths.logs_dir / "worker.log").mkdir()
+    children = roles(config, None)[1:2]
+    with pytest.raises(Failure) as caught:
+        supervise(config, children, {})
+    assert caught.value.code == "state_not_writable"
 
 
 def test_up_exits_with_usage_status_for_a_wrong_model(config: StarshadeConfig) -> None:

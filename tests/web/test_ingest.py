@@ -28,7 +28,9 @@ CANARY = "canary-7f3a91"
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
-def export(num_spans: int = 1, *, first: int = 1, canary: bool = False) -> bytes:
+def export(
+    num_spans: int = 1, *, first: int = 1, canary: bool = False, at_ns: int = NOW_NS
+) -> bytes:
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for number in range(first, first + num_spans):
@@ -36,8 +38,8 @@ def export(num_spans: int = 1, *, first: int = 1, canary: bool = False) -> bytes
             trace_id=number.to_bytes(16, "big"),
             span_id=number.to_bytes(8, "big"),
             name="seal",
-            start_time_unix_nano=NOW_NS,
-            end_time_unix_nano=NOW_NS + MS,
+            start_time_unix_nano=at_ns,
+            end_time_unix_nano=at_ns + MS,
         )
         if canary:
             span.name = f"seal {CANARY}"
