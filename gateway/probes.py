@@ -25,6 +25,10 @@ class Answer:
     body: Mapping[str, Any]
 
     @property
+    def is_alive(self) -> bool:
+        return self.status != 0
+
+    @property
     def ready(self) -> bool:
         return self.status == http.client.OK
 
@@ -35,6 +39,34 @@ NO_ANSWER = Answer(status=0, body={})
 def probe_worker(path: Path) -> Answer:
     """The worker's /readyz over its Unix socket."""
     return _get(_UnixConnection(path), "/readyz")
+
+
+def worker_answers(path: Path) -> bool:
+    """Whether the worker lives; it answers while it loads its model, too."""
+    return _get(_UnixConnection(path), "/healthz").is_alive
+
+
+def gateway_answers(config: StarshadeConfig) -> bool:
+    """Whether the gateway lives; a refusal is an answer.
+
+    Nothing secret is said and nothing believed, so its certificate does not matter: a lost `ca.pem`
+    must not make it look dead.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(
+        reachable_host(config.gateway.host),
+        config.gateway.port,
+        timeout=PROBE_TIMEOUT_S,
+        context=context,
+    )
+    return _get(connection, "/healthz").is_alive
+
+
+def observatory_answers(config: StarshadeConfig) -> bool:
+    host, port = reachable_host(config.observatory.host), config.observatory.port
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
+    return _get(connection, "/healthz").is_alive
 
 
 def probe_gateway(config: StarshadeConfig, path: str = "/readyz") -> Answer:
@@ -80,9 +112,17 @@ def _get(connection: http.client.HTTPConnection, path: str) -> Answer:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        body = json.loads(response.read(MAX_ANSWER_BYTES))
-    except (OSError, http.client.HTTPException, ValueError):
+        raw = response.read(MAX_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException):
         return NO_ANSWER
     finally:
         connection.close()
-    return Answer(status=response.status, body=body if isinstance(body, dict) else {})
+    return Answer(status=response.status, body=_object(raw))
+
+
+def _object(raw: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

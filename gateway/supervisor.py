@@ -37,6 +37,7 @@ class Role:
     argv: tuple[str, ...]
     stop_limit_s: float
     is_essential: bool = True
+    answers: Callable[[], bool] | None = None  # asks the child whether it lives; None: never asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,20 @@ class RestartPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatiencePolicy:
+    """How long a child may be silent before it is taken for stuck and killed.
+
+    Misses are counted, not time: a supervisor that was itself stopped must not blame its children.
+    """
+
+    interval_s: float = 5.0
+    max_misses: int = 6
+    max_start_misses: int = 60  # before its first answer: it may be importing on a busy machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A child ended although nobody asked it to."""
+    """A child ended although nobody asked it to, or was ended because it had not answered."""
 
     role: str
     returncode: int
@@ -69,9 +82,12 @@ class Death:
     log: Path
     tail: str
     restart_in_s: float | None  # None: it is not started again
+    was_silent: bool = False
 
     @property
     def how(self) -> str:
+        if self.was_silent:
+            return "did not answer any more and was killed"
         if self.returncode < 0:
             return f"was ended by {signal.Signals(-self.returncode).name}"
         return f"ended with status {self.returncode}"
@@ -95,6 +111,10 @@ class _Child:
     started_s: float = 0.0
     quick_deaths: int = 0
     restart_at_s: float = field(default=0.0)
+    ask_at_s: float = 0.0
+    num_misses: int = 0  # in a row
+    has_answered: bool = False  # since it was started
+    was_silent: bool = False
 
 
 class Supervisor:
@@ -109,12 +129,14 @@ class Supervisor:
         clock: Clock,
         policy: RestartPolicy,
         on_death: Callable[[Death], None],
+        patience: PatiencePolicy = PatiencePolicy(),
     ) -> None:
         make_private_dir(logs_dir)
         self._children = [_Child(role=role, log=logs_dir / f"{role.name}.log") for role in roles]
         self._environ = dict(environ)
         self._clock = clock
         self._policy = policy
+        self._patience = patience
         self._on_death = on_death
         # Children read one end; the other is ours alone and closes with us (see watchdog.py).
         self._read_fd, self._write_fd = os.pipe()
@@ -133,8 +155,13 @@ class Supervisor:
             self._spawn(child)
 
     def tick(self) -> None:
-        """Notices the dead and restarts those whose time has come. Raises: GaveUp."""
+        """Notices the dead and the stuck, restarts those whose time has come.
+
+        Blocks for as long as one `answers` takes. Raises: GaveUp; OSError from starting a child.
+        """
         for child in self._children:
+            if child.process is not None and child.process.poll() is None:
+                self._ask(child, child.process)
             if child.process is not None and child.process.poll() is not None:
                 self._bury(child, child.process.returncode)
             if child.process is None and self._clock.now_s() >= child.restart_at_s:
@@ -180,6 +207,23 @@ class Supervisor:
             self._clock.sleep_s(POLL_S)
         return True
 
+    def _ask(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
+        """Kills a child that has missed too many questions in a row; `tick` then buries it."""
+        if child.role.answers is None or self._clock.now_s() < child.ask_at_s:
+            return
+        is_alive = child.role.answers()
+        child.ask_at_s = self._clock.now_s() + self._patience.interval_s
+        if is_alive:
+            child.num_misses, child.has_answered = 0, True
+            return
+        child.num_misses += 1
+        patience = self._patience
+        limit = patience.max_misses if child.has_answered else patience.max_start_misses
+        if child.num_misses >= limit:
+            child.was_silent = True
+            _signal_group(process, signal.SIGKILL)  # also ends what is stopped
+            process.wait()
+
     def _spawn(self, child: _Child) -> None:
         if child.log.exists() and child.log.stat().st_size > KEEP_LOG_BYTES:
             child.log.replace(child.log.with_suffix(".log.1"))
@@ -198,6 +242,8 @@ class Supervisor:
         finally:
             os.close(log_fd)
         child.started_s = self._clock.now_s()
+        child.ask_at_s = child.started_s + self._patience.interval_s
+        child.num_misses, child.has_answered, child.was_silent = 0, False, False
 
     def _bury(self, child: _Child, returncode: int) -> None:
         lived_s = self._clock.now_s() - child.started_s
@@ -216,6 +262,7 @@ class Supervisor:
             log=child.log,
             tail=log_tail(child.log),
             restart_in_s=delay_s,
+            was_silent=child.was_silent,
         )
         if delay_s is None:
             raise GaveUp(death)

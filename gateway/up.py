@@ -4,13 +4,13 @@
 2. Fetch the model when it is missing.
 3. Start the children and wait until the gateway has verified its worker.
 4. Say what runs, how confidential it is, and how to use it.
-5. Restart what dies until told to stop; stop in the order gateway, worker, observatory.
+5. Restart what dies or is stuck until told to stop; stop in the order gateway, worker, observatory.
 """
 
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -28,7 +28,13 @@ from gateway.preflight import (
     prepare_state,
     unwritable_state,
 )
-from gateway.probes import probe_gateway, probe_worker
+from gateway.probes import (
+    gateway_answers,
+    observatory_answers,
+    probe_gateway,
+    probe_worker,
+    worker_answers,
+)
 from gateway.snippets import (
     base_url,
     curl_snippet,
@@ -37,7 +43,7 @@ from gateway.snippets import (
     openai_snippet,
 )
 from gateway.startup import Probes, Started, wait_until_ready
-from gateway.supervisor import WATCH_FD, GaveUp, RestartPolicy, Role, Supervisor
+from gateway.supervisor import WATCH_FD, GaveUp, PatiencePolicy, RestartPolicy, Role, Supervisor
 
 if TYPE_CHECKING:
     from gateway.startup_display import Display
@@ -136,12 +142,18 @@ def roles(config: StarshadeConfig, config_file: Path | None) -> list[Role]:
         "gateway": ["serve", "--keep-dev-key", *chosen],
     }
     limit_s = config.gateway.drain_s + _STOP_MARGIN_S
+    answers: dict[str, Callable[[], bool]] = {
+        "observatory": lambda: observatory_answers(config),
+        "worker": lambda: worker_answers(config.worker.socket),
+        "gateway": lambda: gateway_answers(config),
+    }
     return [
         Role(
             name=name,
             argv=(*_python(), "--watch-fd", WATCH_FD, *command),
             stop_limit_s=limit_s,
             is_essential=name != "observatory",  # without it requests go on, only spans are lost
+            answers=answers[name],
         )
         for name, command in commands.items()
     ]
@@ -164,7 +176,11 @@ def _require_no_problems(config: StarshadeConfig) -> None:
 
 
 def supervise(
-    config: StarshadeConfig, children: Sequence[Role], environ: Mapping[str, str]
+    config: StarshadeConfig,
+    children: Sequence[Role],
+    environ: Mapping[str, str],
+    *,
+    patience: PatiencePolicy = PatiencePolicy(),  # noqa: B008 - immutable
 ) -> None:
     """Runs until told to stop. Raises: Failure, after everything has stopped."""
     requests, clock = StopRequests(), MonotonicClock()
@@ -176,6 +192,7 @@ def supervise(
         environ=environ,
         clock=clock,
         policy=RestartPolicy(),
+        patience=patience,
         on_death=lambda death: display.tell_death(death),
     ) as supervisor:
         try:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class StandInApp:
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
+        if scope["path"] == "/healthz":
+            sys.stderr.write(f"{self.name} has answered\n")
 
 
 def settings(state: Path, port: int) -> StarshadeConfig:
@@ -77,7 +80,8 @@ def run_role(name: str, config: StarshadeConfig, verdict: str) -> None:
 
 def run_up(config: StarshadeConfig, state: str, port: str, verdict: str) -> None:
     from gateway.preflight import prepare_state
-    from gateway.supervisor import WATCH_FD, Role
+    from gateway.probes import worker_answers
+    from gateway.supervisor import WATCH_FD, PatiencePolicy, Role
     from gateway.up import supervise
 
     prepare_state(config)
@@ -86,7 +90,10 @@ def run_up(config: StarshadeConfig, state: str, port: str, verdict: str) -> None
         Role(name=n, argv=(*program, "role", n, state, port, verdict, WATCH_FD), stop_limit_s=10)
         for n in NAMES
     ]
-    supervise(config, children, dict(os.environ))  # noqa: TID251 - a process edge
+    children[1] = replace(children[1], answers=lambda: worker_answers(config.worker.socket))
+    environ = dict(os.environ)  # noqa: TID251 - a process edge
+    patience = PatiencePolicy(interval_s=0.2, max_misses=3, max_start_misses=1000)
+    supervise(config, children, environ, patience=patience)
 
 
 def main(arguments: list[str]) -> None:

@@ -21,6 +21,7 @@ from gateway.supervisor import (
     WATCH_FD,
     Death,
     GaveUp,
+    PatiencePolicy,
     RestartPolicy,
     Role,
     Supervisor,
@@ -122,6 +123,90 @@ def test_what_the_others_can_do_without_never_ends_them(tmp_path: Path) -> None:
         wait_for(lambda: len(deaths) > FAST.max_quick_deaths, tick=supervisor.tick)
         assert supervisor.pids()["gateway"] == gateway
     assert [death.restart_in_s for death in deaths][:5] == [0.01, 0.02, 0.04, 0.06, 0.06]
+
+
+class HandClock:
+    """Time by hand: it moves when the test says so."""
+
+    time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def sleep_s(self, duration_s: float) -> None:
+        self.time_s += duration_s
+
+
+@contextmanager
+def asked(folder: Path, answers: Callable[[], bool]) -> Iterator[tuple[Supervisor, HandClock]]:
+    """A child that is asked every 5 s, may miss 3 times, and 6 times before its first answer."""
+    clock = HandClock()
+    with Supervisor(
+        [replace(role("worker", SLEEPER), answers=answers)],
+        logs_dir=folder / "logs",
+        environ=dict(os.environ),  # noqa: TID251 - children of a test
+        clock=clock,
+        policy=RestartPolicy(quick_life_s=0, first_delay_s=1),
+        patience=PatiencePolicy(interval_s=5, max_misses=3, max_start_misses=6),
+        on_death=lambda death: told.append(death),
+    ) as supervisor:
+        told: list[Death] = []
+        supervisor.start()
+        yield supervisor, clock
+        assert all(death.how.startswith("did not answer") for death in told)
+
+
+def asking(supervisor: Supervisor, clock: HandClock, times: int) -> int | None:
+    """Lets so many questions pass; the child's process id after that."""
+    for _ in range(times):
+        clock.sleep_s(5)
+        supervisor.tick()
+    return supervisor.pids().get("worker")
+
+
+def test_a_stopped_child_is_killed_after_so_many_questions_and_comes_back(tmp_path: Path) -> None:
+    answers = [True]
+    with asked(tmp_path, lambda: answers[0]) as (supervisor, clock):
+        pid = supervisor.pids()["worker"]
+        assert asking(supervisor, clock, 9) == pid
+        os.kill(pid, signal.SIGSTOP)
+        answers[0] = False
+        assert asking(supervisor, clock, 2) == pid
+        assert asking(supervisor, clock, 1) is None
+        assert not is_running(pid)
+        answers[0] = True
+        assert asking(supervisor, clock, 1) not in {None, pid}
+
+
+def test_answers_in_between_forgive(tmp_path: Path) -> None:
+    answers = iter([True, False, False] * 9)
+    with asked(tmp_path, lambda: next(answers)) as (supervisor, clock):
+        pid = supervisor.pids()["worker"]
+        assert asking(supervisor, clock, 27) == pid
+
+
+def test_a_child_that_never_answered_has_longer(tmp_path: Path) -> None:
+    with asked(tmp_path, lambda: False) as (supervisor, clock):
+        pid = supervisor.pids()["worker"]
+        assert asking(supervisor, clock, 5) == pid
+        assert asking(supervisor, clock, 1) is None
+
+
+def test_a_supervisor_that_slept_asks_before_it_blames(tmp_path: Path) -> None:
+    num_asked = 0
+
+    def answers() -> bool:
+        nonlocal num_asked
+        num_asked += 1
+        return num_asked == 1
+
+    with asked(tmp_path, answers) as (supervisor, clock):
+        pid = supervisor.pids()["worker"]
+        assert asking(supervisor, clock, 1) == pid
+        clock.sleep_s(3600)
+        supervisor.tick()
+        supervisor.tick()  # not yet due: one question per interval
+        assert (num_asked, supervisor.pids()["worker"]) == (2, pid)
 
 
 def test_a_usage_error_is_not_tried_again(tmp_path: Path) -> None:

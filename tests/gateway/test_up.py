@@ -8,20 +8,33 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from gateway import preflight
 from gateway.cli_support import ExitCode, Failure
 from gateway.config import StarshadeConfig, load_config
 from gateway.models import KNOWN_MODELS
-from gateway.probes import NO_ANSWER, Answer
+from gateway.probes import (
+    NO_ANSWER,
+    Answer,
+    gateway_answers,
+    observatory_answers,
+    probe_worker,
+    worker_answers,
+)
 from gateway.sockets import SocketTaken, listen_tcp, listen_unix
 from gateway.startup import Probes, Started, wait_until_ready
+from gateway.tls import ensure_certificates, server_context
 from gateway.up import child_environment, roles, supervise, up
+from tests.support.servers import ServerThread
 
 LOOPBACK = "127.0.0.1"
 
@@ -324,3 +337,37 @@ def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
     loaded = loaded_by(*command, "--help")
     assert not loaded & HEAVY
     assert loaded & OURS == {"gateway"}
+
+
+alive = Starlette(routes=[Route("/healthz", lambda _request: PlainTextResponse("alive"))])
+
+
+def test_a_refusal_without_json_is_a_sign_of_life(config: StarshadeConfig) -> None:
+    busy = PlainTextResponse("busy", 503)
+    app = Starlette(routes=[Route("/{path:path}", lambda _request: busy)])
+    with ServerThread(app, uds=config.worker.socket):
+        assert worker_answers(config.worker.socket)
+        assert not probe_worker(config.worker.socket).ready
+
+
+def test_what_does_not_answer_is_no_sign_of_life(config: StarshadeConfig) -> None:
+    assert not worker_answers(config.worker.socket)
+    with closing(listen_unix(config.worker.socket)):  # as a stopped process: it never accepts
+        assert not worker_answers(config.worker.socket)
+    assert not gateway_answers(config)
+    assert not observatory_answers(config)
+
+
+def test_a_gateway_lives_without_its_authoritys_file(config: StarshadeConfig) -> None:
+    ensure_certificates(config.paths, (), at=datetime.now(UTC))  # noqa: TID251 - TLS needs it
+    context = server_context(config.paths)
+    with ServerThread(alive, context=context) as server:
+        running = altered(config, gateway__port=server.port)
+        assert gateway_answers(running)
+        config.paths.ca_cert.unlink()
+        assert gateway_answers(running)
+
+
+def test_the_observatory_is_asked_over_plain_http(config: StarshadeConfig) -> None:
+    with ServerThread(alive) as server:
+        assert observatory_answers(altered(config, observatory__port=server.port))

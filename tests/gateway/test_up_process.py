@@ -109,6 +109,17 @@ def test_a_killed_worker_comes_back_and_is_talked_about() -> None:
         assert "the worker was ended by SIGKILL; restarting" in up.said()
 
 
+def test_a_stopped_worker_is_replaced_and_the_others_are_left_alone() -> None:
+    with installed() as up:
+        ready(up)
+        (first,) = up.pids("worker")
+        up.wait_until(lambda: "worker has answered" in up.log("worker"))
+        os.kill(first, signal.SIGSTOP)
+        up.wait_until(lambda: len(up.pids("worker")) == 2)
+        assert "the worker did not answer any more and was killed; restarting" in up.said()
+        assert (len(up.pids("gateway")), len(up.pids("observatory"))) == (1, 1)
+
+
 def test_no_child_survives_a_killed_supervisor() -> None:
     with installed() as up:
         ready(up)
