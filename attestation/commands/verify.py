@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -20,9 +21,11 @@ from attestation.commands.common import (
     exit_code,
     read_bounded,
 )
+from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
 from attestation.commands.render import show_verdict
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import AttestationError, UntrustedEndorsement
+from attestation.fetch.errors import FetchConfigError
 from attestation.judging import NONCE_NEEDED, Request, judge
 from attestation.kinds import KINDS, Kind, guess_kind, unpacked
 from attestation.model import MAX_BUNDLE_BYTES, AttestationResult, parse_nonce
@@ -66,7 +69,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
     help="One more root certificate to trust; the verdict is a warning at best.",
 )
 @click.option("--at", type=UtcTime(), help="Judge as of this ISO 8601 time.  [default: now]")
-@click.option("--offline", is_flag=True, help="Use only local collateral (never fetches today).")
+@fetch_options
 @click.option("--json", "as_json", is_flag=True, help="Print the AttestationResult as JSON.")
 @click.pass_context
 def verify(
@@ -81,8 +84,8 @@ def verify(
     tls_key: str | None,
     anchor_paths: tuple[Path, ...],
     at: datetime | None,
-    offline: bool,
     as_json: bool,
+    fetching: FetchOptions,
 ) -> None:
     """Judge EVIDENCE, '-' for standard input, in binary or hex.
 
@@ -92,6 +95,9 @@ def verify(
     Bundles, documents, GPU reports and tokens are judged only against the nonce you chose: checked
     against its own nonce it could be a recording.  A bare quote or report must hold the nonce and
     zeros as its report data; without --nonce freshness is not judged and the result says so.
+
+    Without --collateral, what is needed comes from the bundle, else from the cache, else from the
+    vendors' services; --offline stops at the cache. A GPU's chain has to be given.
 
     Exit codes: 0 accepted, 2 usage, 10 rejected, 20 unsupported, 30 malformed, 40 collateral not
     available, 70 internal error.
@@ -119,9 +125,13 @@ def verify(
             anchors=anchors,
             at=moment,
         )
+        if not endorsement_paths or found == "gpu":
+            request = _complete(found, request, fetching)
         result = judge(found, request)
     except AttestationError as err:
         result = reject_unread(err, data, policy=policy, at=moment)
+    except FetchConfigError as err:
+        raise click.UsageError(str(err)) from err
     except click.ClickException:
         raise
     except Exception as err:
@@ -129,6 +139,26 @@ def verify(
         ctx.exit(EXIT_INTERNAL)
     _print(result, as_json=as_json)
     ctx.exit(exit_code(result))
+
+
+def _complete(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
+    """With what vouches for the Evidence, from the cache or the vendors; gaps go to stderr."""
+    from attestation.fetch.complete import Completion, complete  # brings an HTTP client
+
+    with fetching.endorser(request.at) as endorser:
+        completion = Completion(
+            evidence=request.evidence,
+            files=request.files,
+            endorser=endorser,
+            anchors=request.anchors.of_kinds(request.policy.anchor_kinds | {"foreign"}),
+            token_bytes=new_nonce,
+            nras=request.nras,
+            has_jwks=request.jwks is not None,
+        )
+        jwks = complete(kind, completion)
+    for failure in endorser.failures:
+        click.echo(f"{failure.code}: {failure}", err=True)
+    return request if jwks is None else replace(request, jwks=parse_jwks(jwks))
 
 
 def _print(result: AttestationResult, *, as_json: bool) -> None:

@@ -43,6 +43,12 @@ class FetchConfig:
     refresh_after_s: int = REFRESH_AFTER_S
     max_cache_bytes: int = MAX_CACHE_BYTES
 
+    @property
+    def tcb_edition(self) -> str:
+        """Which TCB data is asked for: "standard", "early" or a TCB evaluation data number."""
+        number = self.tcb_evaluation_data_number
+        return self.tcb_update if number is None else str(number)
+
     def with_urls(self, service: Service, urls: tuple[str, ...]) -> "FetchConfig":
         """Other addresses for one service; none leaves it as it is.
 

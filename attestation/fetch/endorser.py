@@ -10,14 +10,17 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from attestation.errors import AttestationError
 from attestation.fetch.cache import CollateralCache, RolledBack, Window
 from attestation.fetch.config import Service
 from attestation.fetch.errors import FetchFailed, MissingCode
-from attestation.fetch.http import Fetcher
 from attestation.strict_json import format_time
+
+if TYPE_CHECKING:  # an HTTP client is slow to import, and offline there is no use for it
+    from attestation.fetch.http import Fetcher
 
 _FROM_CACHE = "cache"
 _NOT_CURRENT = "not current at the time of the appraisal"
@@ -35,7 +38,7 @@ class ObjectSpec:
     slot: str
     code: MissingCode
     service: Service
-    fetch: Callable[[Fetcher, str], bytes]
+    fetch: Callable[["Fetcher", str], bytes]
     verify: Callable[[bytes], Window]
 
 
@@ -72,13 +75,15 @@ class Endorser:
     """Gets objects; ``fetcher`` None is offline and opens no socket.
 
     ``now`` is only for how long ago something was fetched; what is current is judged at ``at``.
+    ``tcb_edition`` is the fetcher's: it names the slots of Intel's TCB data offline as well.
     """
 
     at: datetime
     now: datetime
     cache: CollateralCache | None
-    fetcher: Fetcher | None
+    fetcher: "Fetcher | None"
     is_refreshing: bool = False
+    tcb_edition: str = "standard"
     obtained: list[Obtained] = field(default_factory=list)
     failures: list[FetchFailed] = field(default_factory=list)
 
@@ -133,7 +138,7 @@ class Endorser:
         age = self.now - fetched_at
         return self.is_refreshing or not timedelta(0) <= age < timedelta(seconds=refresh_after_s)
 
-    def _fetch(self, spec: ObjectSpec, fetcher: Fetcher) -> bytes:
+    def _fetch(self, spec: ObjectSpec, fetcher: "Fetcher") -> bytes:
         first: AttestationError | None = None
         dated: tuple[bytes, str] | None = None
         for base in fetcher.config.urls[spec.service]:

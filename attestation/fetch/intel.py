@@ -49,10 +49,7 @@ def tdx_collateral(endorser: Endorser, quote: bytes, *, anchors: TrustAnchors) -
     Raises: AttestationError: a malformed quote, a foreign root, or FetchFailed.
     """
     platform = _platform(quote, anchors)
-    config = None if endorser.fetcher is None else endorser.fetcher.config
-    number = None if config is None else config.tcb_evaluation_data_number
-    update = "standard" if config is None else config.tcb_update
-    edition = update if number is None else str(number)
+    edition = endorser.tcb_edition
     tcb_info, qe_identity = (
         pcs.SignedText.from_bytes(endorser.get(spec))
         for spec in (_tcb_info(platform, edition), _qe_identity(platform, edition))

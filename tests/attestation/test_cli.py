@@ -25,8 +25,9 @@ def verify(tmp_path: Path) -> Callable[..., Result]:
     def run(evidence: EvidenceBundle | bytes, *arguments: str) -> Result:
         path = tmp_path / "evidence"
         path.write_bytes(evidence if isinstance(evidence, bytes) else evidence.to_json())
-        command = ["verify", str(path), "--at", _AT, *arguments]
-        return CliRunner().invoke(cli.attest, command, env={"COLUMNS": "200"})
+        command = ["verify", str(path), "--offline", "--at", _AT, *arguments]
+        env = {"COLUMNS": "200", "XDG_CACHE_HOME": str(tmp_path)}
+        return CliRunner().invoke(cli.attest, command, env=env)
 
     return run
 

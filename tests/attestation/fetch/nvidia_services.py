@@ -82,7 +82,12 @@ class OcspResponder:
         for device in self.devices:
             chain = device.certificates()
             for subject, issuer in pairwise(chain[1:]):
-                if subject.serial_number == request.serial_number:
+                builder = ocsp.OCSPRequestBuilder()
+                own = builder.add_certificate(subject, issuer, hashes.SHA384()).build()
+                if (own.serial_number, own.issuer_key_hash) == (
+                    request.serial_number,
+                    request.issuer_key_hash,
+                ):
                     return Reply(content=self._answer(device, subject, issuer, nonce))
         return Reply(
             content=ocsp.OCSPResponseBuilder.build_unsuccessful(

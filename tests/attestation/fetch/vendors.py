@@ -92,4 +92,5 @@ def endorser(
         cache=None if folder is None else CollateralCache(folder=folder),
         fetcher=fetcher,
         is_refreshing=is_refreshing,
+        tcb_edition="standard" if fetcher is None else fetcher.config.tcb_edition,
     )

@@ -1,0 +1,171 @@
+"""`starshade attest fetch`: which endorsements does this Evidence need, from where, until when?"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestation.anchors import load_anchors
+from attestation.commands.common import (
+    EXIT_INTERNAL,
+    EXIT_UNAVAILABLE,
+    UtcTime,
+    code_exit,
+    read_bounded,
+)
+from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
+from attestation.endorsement_files import (
+    MAX_ENDORSEMENT_BYTES,
+    EndorsementFiles,
+    sort_endorsements,
+)
+from attestation.errors import AttestationError
+from attestation.fetch.endorser import Endorser
+from attestation.fetch.errors import FetchConfigError
+from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.model import MAX_BUNDLE_BYTES
+from attestation.strict_json import format_time
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("evidence", type=click.File("rb"))
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
+)
+@click.option(
+    "--collateral",
+    "given_paths",
+    type=_FILE,
+    multiple=True,
+    help="What is at hand already, as a GPU's chain or a VLEK. Repeat it.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write what was found here: a file when it is one, else a folder. "
+    "Each file is one for `attest verify --collateral`, the JWKS for --jwks.",
+)
+@click.option("--at", type=UtcTime(), help="What is current then.  [default: now]")
+@fetch_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.pass_context
+def fetch(
+    ctx: click.Context,
+    evidence: BinaryIO,
+    kind: str | None,
+    given_paths: tuple[Path, ...],
+    out: Path | None,
+    at: datetime | None,
+    as_json: bool,
+    fetching: FetchOptions,
+) -> None:
+    """Fetch what vouches for EVIDENCE, '-' for standard input, and keep it in the cache.
+
+    Everything is verified under the pinned roots before it is kept. EVIDENCE itself is not judged:
+    that is `attest verify`.
+
+    Exit codes: 0 everything is there, 2 usage, 10 something does not verify, 20 unsupported,
+    30 malformed, 40 something is not to be had, 70 internal error.
+    """
+    from attestation.fetch.complete import Completion, complete  # brings an HTTP client
+
+    moment = at or datetime.now(UTC)  # noqa: TID251 - the process edge
+    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    given = [
+        read_bounded(path, MAX_ENDORSEMENT_BYTES, option="--collateral") for path in given_paths
+    ]
+    error: AttestationError | None = None
+    files, jwks = EndorsementFiles(), None
+    try:
+        with fetching.endorser(moment) as endorser:
+            try:
+                files = sort_endorsements(given)
+                completion = Completion(
+                    evidence=data,
+                    files=files,
+                    endorser=endorser,
+                    anchors=load_anchors(),
+                    token_bytes=new_nonce,
+                )
+                found = cast("Kind", kind) if kind is not None else guess_kind(data)
+                jwks = complete(found, completion)
+            except AttestationError as err:
+                error = err
+    except FetchConfigError as err:
+        raise click.UsageError(str(err)) from err
+    except Exception as err:
+        click.echo(f"internal error: {type(err).__name__}", err=True)
+        ctx.exit(EXIT_INTERNAL)
+    if out is not None and error is None:
+        _write(out, _named(files, jwks))
+    problems: list[AttestationError] = [*endorser.failures, *([] if error is None else [error])]
+    if as_json:
+        click.echo(json.dumps(_document(endorser, problems), indent=2))
+    else:
+        _show(endorser, problems)
+    if error is not None:
+        ctx.exit(code_exit(error.code))
+    ctx.exit(EXIT_UNAVAILABLE if problems else 0)
+
+
+def _document(endorser: Endorser, problems: list[AttestationError]) -> dict[str, object]:
+    return {
+        "complete": not problems,
+        "at": format_time(endorser.at),
+        "endorsements": [item.to_dict() for item in endorser.obtained],
+        "problems": [{"code": err.code, "reason": str(err)} for err in problems],
+    }
+
+
+def _show(endorser: Endorser, problems: list[AttestationError]) -> None:
+    console = Console()
+    said = "INCOMPLETE" if problems else "COMPLETE"
+    console.print(Text(f"{said}: {len(endorser.obtained)} endorsements", style="bold"))
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", "from", "valid until", ""):
+        table.add_column(column, overflow="fold")
+    for item in endorser.obtained:
+        until = format_time(item.valid_until)
+        table.add_row(*(Text(text) for text in (item.what, item.origin, until, item.note)))
+    console.print(table)
+    for err in problems:
+        console.print(Text(f"{err.code}: {err}", style="bold red"))
+
+
+def _named(files: EndorsementFiles, jwks: bytes | None) -> Iterator[tuple[str, bytes]]:
+    """A name for each file; ``attest verify`` goes by what is in them."""
+    if files.tdx is not None:
+        yield "collateral.json", json.dumps(files.tdx.to_json_value(), indent=2).encode("utf-8")
+    for stem, extension, contents in (
+        ("certificate", "der", files.certificates),
+        ("chain", "pem", files.chains),
+        ("crl", "der", files.crls),
+        ("rim", "xml", files.rims),
+        ("ocsp", "der", files.ocsp),
+    ):
+        for index, content in enumerate(contents):
+            yield f"{stem}-{index}.{extension}", content
+    if jwks is not None:
+        yield "jwks.json", jwks
+
+
+def _write(out: Path, named: Iterator[tuple[str, bytes]]) -> None:
+    contents = dict(named)
+    try:
+        if len(contents) == 1 and not out.is_dir():
+            (content,) = contents.values()
+            out.write_bytes(content)
+            return
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (out / name).write_bytes(content)
+    except OSError as err:
+        raise click.BadParameter(f"cannot write {out}: {err.strerror}", param_hint="--out") from err

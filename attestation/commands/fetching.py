@@ -1,0 +1,143 @@
+"""How does a command line say where endorsements come from?  Shared by `fetch` and `verify`."""
+
+import os
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from attestation.fetch.cache import CollateralCache, default_folder
+from attestation.fetch.config import MAX_URLS, FetchConfig, Service, load_fetch_config
+from attestation.fetch.endorser import Endorser
+from attestation.fetch.errors import FetchConfigError
+
+R = TypeVar("R")
+
+_PCCS_ROOT_CRL = "/sgx/certification/v4/rootcacrl"
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """Where to look, and whether to look beyond the cache at all."""
+
+    config: FetchConfig
+    cache_folder: Path
+    is_offline: bool
+    is_refreshing: bool
+
+    @contextmanager
+    def endorser(self, at: datetime) -> Iterator[Endorser]:
+        """Gets endorsements as of ``at``; offline it has nothing that could open a socket."""
+        cache = CollateralCache(folder=self.cache_folder, max_bytes=self.config.max_cache_bytes)
+        endorser = Endorser(
+            at=at,
+            now=datetime.now(UTC),  # noqa: TID251 - the process edge
+            cache=cache,
+            fetcher=None,
+            is_refreshing=self.is_refreshing,
+            tcb_edition=self.config.tcb_edition,
+        )
+        if self.is_offline:
+            yield endorser
+            return
+        from attestation.fetch.http import Fetcher  # an HTTP client is slow to import
+
+        with Fetcher(self.config, rng=random.SystemRandom()) as endorser.fetcher:
+            yield endorser
+
+
+def fetch_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Adds the options; the command receives them as ``fetching``, a FetchOptions."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        offline: bool,
+        refresh: bool,
+        fetch_config: Path | None,
+        pcs: tuple[str, ...],
+        kds: tuple[str, ...],
+        rim: tuple[str, ...],
+        ocsp: tuple[str, ...],
+        proxy: str | None,
+        ca_file: Path | None,
+        cache_dir: Path | None,
+        **kwargs: Any,
+    ) -> R:
+        try:
+            config = FetchConfig() if fetch_config is None else load_fetch_config(fetch_config)
+            for service, urls in (("kds", kds), ("rim", rim), ("ocsp", ocsp)):
+                config = config.with_urls(cast("Service", service), urls)
+            config = with_pcs(config, pcs).with_network(proxy=proxy, ca_file=ca_file)
+        except FetchConfigError as err:
+            raise click.UsageError(str(err)) from err
+        options = FetchOptions(
+            config=config,
+            cache_folder=cache_dir or _default_cache_folder(),
+            is_offline=offline,
+            is_refreshing=refresh,
+        )
+        return command(*args, fetching=options, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def with_pcs(config: FetchConfig, urls: tuple[str, ...]) -> FetchConfig:
+    """Other provisioning services, which also have the root CRL at hand before Intel is asked.
+
+    Raises: FetchConfigError.
+    """
+    if not urls:
+        return config
+    config = config.with_urls("pcs", urls)
+    own = tuple(url.rstrip("/") + _PCCS_ROOT_CRL for url in urls)
+    return config.with_urls("root_crl", (*own, *config.urls["root_crl"])[:MAX_URLS])
+
+
+def new_nonce(num_bytes: int) -> bytes:
+    """Drawn from the operating system."""
+    return secrets.token_bytes(num_bytes)
+
+
+def _default_cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251 - the process edge
+    return default_folder(home, Path.home())
+
+
+_OPTIONS = (
+    click.option(
+        "--offline", is_flag=True, help="Use what is given and what is cached; open no socket."
+    ),
+    click.option("--refresh", is_flag=True, help="Ask again for what is cached."),
+    click.option("--fetch-config", type=_FILE, help="Addresses and limits, in TOML."),
+    *(
+        click.option(
+            f"--{service}",
+            multiple=True,
+            metavar="URL",
+            help=f"{what} is here; repeat it for mirrors.",
+        )
+        for service, what in (
+            ("pcs", "Intel's PCS, or a PCCS,"),
+            ("kds", "AMD's KDS"),
+            ("rim", "NVIDIA's RIM service"),
+            ("ocsp", "NVIDIA's OCSP responder"),
+        )
+    ),
+    click.option("--proxy", metavar="URL", help="Fetch through this HTTP proxy."),
+    click.option("--ca-file", type=_FILE, help="Further CA certificates for TLS, in PEM."),
+    click.option(
+        "--cache-dir", type=_FOLDER, help="[default: $XDG_CACHE_HOME/starshade/collateral]"
+    ),
+)
