@@ -53,8 +53,9 @@ def test_a_stated_key_that_the_quote_does_not_vouch_for_fails(
     assert failures(judge_session(session)) == ["channel_binding"]
 
 
-@pytest.mark.parametrize("profile", ["tinfoil-v2", "tinfoil-v3", "near"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_the_tls_key_of_our_own_connection_counts(profile: str) -> None:
+    """Also where the convention does not bind it: what is stated must be what we see."""
     result = judge_session(Peer(profile).session(), tls_key_sha256=b"\7" * 32)
 
     assert failures(result) == ["channel_binding"]

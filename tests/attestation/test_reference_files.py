@@ -55,7 +55,9 @@ def test_values_are_held_to_the_same_rules(tmp_path: Path, text: str, problem: s
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../mrtd.txt", "none.txt", ""])
 def test_files_lie_below_the_policys_folder(tmp_path: Path, name: str) -> None:
-    path = _policy(tmp_path, f'mode = "required"\nmrtd = {{ file = "{name}" }}')
+    (tmp_path / "mrtd.txt").write_text(_MRTD[0])
+    (tmp_path / "inner").mkdir()
+    path = _policy(tmp_path / "inner", f'mode = "required"\nmrtd = {{ file = "{name}" }}')
 
     with pytest.raises(PolicyError, match="policy: "):
         load_policy(path)
