@@ -48,6 +48,7 @@ MAX_OBJECT_DEPTH = 8
 MAX_LEVELS = 128
 MAX_ADVISORIES = 256
 NUM_COMPONENTS = 16
+MAX_SVN = 0xFF
 SIGNATURE_BYTES = 64
 _PLATFORM_STATUSES = frozenset(
     {
@@ -279,10 +280,14 @@ def _svns(value: JsonValue) -> tuple[int, ...]:
     components = array(value, "TCB components", max_items=NUM_COMPONENTS)
     if len(components) != NUM_COMPONENTS:
         raise MalformedEvidence("format", f"TCB components: {len(components)}, want 16")
-    return tuple(
-        integer(_object(item, "TCB component").get("svn"), "svn", maximum=0xFF)
-        for item in components
-    )
+    return tuple([_svn(item) for item in components])
+
+
+def _svn(item: JsonValue) -> int:
+    svn = _object(item, "TCB component").get("svn")
+    if type(svn) is int and 0 <= svn <= MAX_SVN:  # quick, as there are hundreds; never a bool
+        return svn
+    return integer(svn, "svn", maximum=MAX_SVN)
 
 
 def _status(level: JsonObject, known: frozenset[str]) -> TcbStatus:
