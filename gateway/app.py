@@ -88,7 +88,8 @@ class GatewayApp:
 
 def is_evidence(scope: Scope) -> bool:
     """Anybody may ask for it, and answering is work."""
-    return scope["path"] == ATTESTATION_PATH
+    path: str = scope["path"]
+    return path == ATTESTATION_PATH
 
 
 def is_keyed(scope: Scope) -> bool:
