@@ -69,6 +69,48 @@ def test_jcs_reproduces_the_aci_chain() -> None:
             assert hashlib.sha256(again).hexdigest() == vector["sha256"]
 
 
+def test_the_encoding_is_these_very_bytes() -> None:
+    """Our own vector: another implementation must make the same."""
+    nonce, digest = parse_nonce(bytes(range(32)).hex()), binding.keyset_digest({"a": [1, "b"]})
+    gpu_sha256 = binding.gpu_digest([GpuEntry(arch="HOPPER", cert_chain=b"c", report=b"r")])
+    statement = binding.statement_bytes(nonce=nonce, keyset_sha256=digest, gpu_sha256=gpu_sha256)
+
+    assert digest == hashlib.sha256(b'{"a":[1,"b"]}').digest()
+    assert (
+        gpu_sha256
+        == hashlib.sha256(b'[{"arch":"HOPPER","cert_chain":"Yw==","report":"cg=="}]').digest()
+    )
+    assert statement.decode() == (
+        f'{{"gpu_sha256":"{gpu_sha256.hex()}","keyset":"sha256:{digest.hex()}",'
+        f'"nonce":"{nonce.hex()}","purpose":"starshade/report_data/v1"}}'
+    )
+    assert binding.report_data(statement) == hashlib.sha256(statement).digest() + bytes(32)
+    assert (
+        binding.gpu_nonce(nonce, digest)
+        == hashlib.sha256(b"starshade/gpu/v1" + nonce + digest).digest()
+    )
+
+
+def test_jcs_writes_the_largest_integers() -> None:
+    assert binding.jcs([2**53 - 1, -(2**53) + 1]) == b"[9007199254740991,-9007199254740991]"
+
+
+@pytest.mark.parametrize(("text", "code"), [("a" * 489, "nonce_mismatch"), ("a" * 490, "format")])
+def test_a_statement_has_at_most_512_bytes(text: str, code: str) -> None:
+    statement = json.dumps({"nonce": "", "other": text}, separators=(",", ":"))
+
+    assert len(statement) in (512, 513)
+    assert _require_bound(replace(samples.evidence(), statement=statement)) == code
+
+
+def test_a_statement_is_flat() -> None:
+    statement = json.dumps({"nonce": "", "other": []})
+
+    assert _require_bound(replace(samples.evidence(), statement=statement)) == "nonce_mismatch"
+    deeper = json.dumps({"nonce": "", "other": [{}]})
+    assert _require_bound(replace(samples.evidence(), statement=deeper)) == "format"
+
+
 def test_jcs_orders_names_by_utf16_code_units() -> None:
     """RFC 8785 sec. 3.2.3: U+1F600 (surrogates D83D DE00) sorts before U+FB33."""
     names = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\x80": 6, "\u00f6": 7}
