@@ -206,4 +206,3 @@ def _verify_signature(identity: DeviceIdentity, report: DeviceReport) -> None:
 
 def _halves(signature: bytes) -> Sequence[bytes]:
     return signature[:_HALF], signature[_HALF:]
-
