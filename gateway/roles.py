@@ -21,6 +21,8 @@ from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
 from telemetry.logs import configure_logging
 
+WANTED_FILES = 65_536  # open at once: connections of clients and to workers
+
 
 def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
     """`starshade serve`. Raises: Failure."""
@@ -51,11 +53,13 @@ def run_worker(config: StarshadeConfig) -> None:
 
 
 def _begin() -> None:
-    """Private files, no core dump (it would hold prompts and keys), log lines on standard error,
-    and status 0 for a stop that was asked for.
-    """
+    """Private files, no core dump (it would hold prompts and keys), room for every connection, log lines on standard error, and status 0 for a stop that was asked for."""
     os.umask(PRIVATE_UMASK)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    num_files, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= num_files < WANTED_FILES:  # negative: no limit
+        wanted = min(WANTED_FILES, max_files) if max_files >= 0 else WANTED_FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max_files))
     configure_logging()
     # The server stops gracefully by handlers of its own, then raises the signal again for these.
     for number in (signal.SIGTERM, signal.SIGINT):

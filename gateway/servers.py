@@ -13,15 +13,14 @@ from typing import Any
 import uvicorn
 
 from gateway.config import StarshadeConfig
+from gateway.connections import KEEP_ALIVE_S, BoundedServer
 from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
 from gateway.tls import ensure_certificates, server_context
 
 _log = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 30
 _RENEW_CHECK_S = 3600
-_FAREWELL_S = 1.0  # for clients to answer the end of a TLS connection that carries nothing
 
 
 def serve_worker(config: StarshadeConfig) -> None:
@@ -87,33 +86,13 @@ def run_app(
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=drain_s,
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         callback_notify=hourly,
         timeout_notify=_RENEW_CHECK_S,
     )
-    _Server(settings).run(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """Stops without waiting for clients that keep a connection but do not read from it.
-
-    A TLS connection counts as open until its client answers the goodbye, which an idle pool of
-    connections never does; asyncio would wait 30 s for each.
-    """
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
-        await super().shutdown(sockets)
-
-    def _drop_closing(self) -> None:
-        for connection in tuple(self.server_state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport and transport.is_closing() and not transport.get_write_buffer_size():
-                transport.abort()
-        if self.server_state.connections:  # streams that still run end later
-            asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
+    BoundedServer(settings).run(sockets=[listener])
 
 
 def _renew(config: StarshadeConfig) -> None:

@@ -142,6 +142,18 @@ print(resource.getrlimit(resource.RLIMIT_CORE))
     assert shown.stdout.strip() == "(0, 0)"
 
 
+def test_a_serving_process_takes_as_many_files_as_it_may() -> None:
+    code = """
+import resource
+from gateway.roles import _begin
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+_begin()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "(512, 512)"
+
+
 def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
     state = tmp_path / "it's a state"
     state.mkdir()

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from gateway import servers, tls
+from gateway.connections import BoundedServer
 from gateway.paths import Paths
 from gateway.probes import client_context
 from gateway.sockets import listen_tcp
@@ -38,7 +39,7 @@ def test_an_idle_client_does_not_delay_the_stop(tmp_path: Path) -> None:
         timeout_graceful_shutdown=30,
         ssl_context_factory=lambda _config, _default: context,
     )
-    server = servers._Server(settings)
+    server = BoundedServer(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     client = http.client.HTTPSConnection("127.0.0.1", port, context=client_context(paths))

@@ -1,0 +1,140 @@
+"""How long may a client hold a connection without asking for anything, and how many may do so?
+
+uvicorn's own protocol waits for ever for the first request, and for the rest of one that has begun;
+here a request's headers are whole in time or the connection is cut. Beyond a number of connections
+the one that has been idle longest gives way, so that a flood of them never locks others out.
+"""
+
+import asyncio
+import functools
+import socket
+import sys
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
+HANDSHAKE_DEADLINE_S: Final = 10.0  # of TLS
+FAREWELL_DEADLINE_S: Final = 5.0  # for a client to answer the end of a TLS connection
+KEEP_ALIVE_S: Final = 15  # between two requests; pools of clients give up after 5 s
+MAX_CONNECTIONS: Final = 1024  # beyond these, idle ones give way; requests have their own bound
+_FAREWELL_S: Final = 1.0  # the same when the server stops and the connection carries nothing
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection of a client; on the event loop only."""
+
+    header_deadline_s = HEADER_DEADLINE_S
+    max_connections = MAX_CONNECTIONS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+        self.idle_since_s = self.loop.time()
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        return cycle is None or cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+        if len(self.connections) > self.max_connections:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        self.idle_since_s = self.loop.time()
+        super().on_response_complete()  # its timer bounds the silence until the next request
+
+    def cut(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def _watch(self) -> None:
+        """The deadline runs from the first idle byte, and no further byte moves it."""
+        if not self.is_idle:
+            self._unwatch()
+        elif self._deadline is None and self.timeout_keep_alive_task is None:
+            self._deadline = self.loop.call_later(self.header_deadline_s, self._on_deadline)
+
+    def _unwatch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        if self.is_idle:
+            self.cut()
+
+    def _make_room(self) -> None:
+        """Cuts the connection that has been idle longest; it may be this one."""
+        idle = [
+            other
+            for other in self.connections
+            if isinstance(other, BoundedProtocol)
+            and other.is_idle
+            and not other.transport.is_closing()
+        ]
+        min(idle, key=lambda other: other.idle_since_s).cut()
+
+
+class BoundedServer(uvicorn.Server):
+    """Serves its one listener with BoundedProtocol, and bounds what TLS waits for.
+
+    Stops without waiting for clients that keep a connection but do not read from it: a TLS
+    connection counts as open until its client answers the goodbye, which an idle pool of
+    connections never does; asyncio would wait 30 s for each.
+    """
+
+    protocol = BoundedProtocol
+    handshake_deadline_s = HANDSHAKE_DEADLINE_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's own, which cannot be told the deadlines of TLS (asyncio's: 60 s and 30 s)."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        loop, config = asyncio.get_running_loop(), self.config
+        has_tls = config.ssl is not None
+        self.servers = [
+            await loop.create_server(
+                functools.partial(
+                    self.protocol,
+                    config=config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                ),
+                sock=listener,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self.handshake_deadline_s if has_tls else None,
+                ssl_shutdown_timeout=FAREWELL_DEADLINE_S if has_tls else None,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
+        await super().shutdown(sockets)
+
+    def _drop_closing(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport and transport.is_closing() and not transport.get_write_buffer_size():
+                transport.abort()
+        if self.server_state.connections:  # streams that still run end later
+            asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)

@@ -1,0 +1,181 @@
+"""Are clients that hold connections without asking for anything sent away, and they alone?"""
+
+import asyncio
+import datetime as dt
+import socket
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gateway import tls
+from gateway.connections import BoundedProtocol, BoundedServer
+from gateway.paths import Paths
+from gateway.probes import client_context
+from gateway.sockets import listen_tcp
+
+DEADLINE_S = 0.5
+KEEP_ALIVE_S = 1
+MAX_CONNECTIONS = 4
+PATIENCE_S = 15.0
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class HastyProtocol(BoundedProtocol):
+    header_deadline_s = DEADLINE_S
+    max_connections = MAX_CONNECTIONS
+
+
+class HastyServer(BoundedServer):
+    protocol = HastyProtocol
+    handshake_deadline_s = DEADLINE_S
+
+
+async def _here(_request: Request) -> Response:
+    return PlainTextResponse("here")
+
+
+async def _slow(_request: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            await asyncio.sleep(DEADLINE_S)
+            yield b"piece."
+
+    return StreamingResponse(pieces())
+
+
+APP = Starlette(routes=[Route("/", _here, methods=["GET", "POST"]), Route("/slow", _slow)])
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    listener = listen_tcp("127.0.0.1", 0)
+    settings = uvicorn.Config(
+        APP,
+        http="h11",
+        ws="none",
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
+    )
+    server = HastyServer(settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+
+def ask(client: socket.socket) -> bytes:
+    """The answer to one request on this connection, which stays open."""
+    client.sendall(GET)
+    answer = b""
+    while not answer.endswith(b"here"):
+        piece = client.recv(4096)
+        assert piece, f"cut after {answer!r}"
+        answer += piece
+    return answer
+
+
+def seconds_until_cut(client: socket.socket, drip: bytes = b"") -> float:
+    """Sends a byte of `drip` every 50 ms until the server ends the connection."""
+    started_s = time.monotonic()
+    client.settimeout(0.05)
+    rest = iter(drip)
+    while time.monotonic() - started_s < PATIENCE_S:
+        try:
+            if not client.recv(4096):
+                return time.monotonic() - started_s
+        except TimeoutError:
+            try:
+                client.sendall(bytes([byte for _, byte in zip(range(1), rest, strict=False)]))
+            except ConnectionError:
+                return time.monotonic() - started_s
+        except ConnectionError:
+            return time.monotonic() - started_s
+    raise AssertionError("still connected")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n"])
+def test_headers_that_are_not_whole_in_time_end_the_connection(sent: bytes) -> None:
+    with serving() as port, closing(connect(port)) as slow:
+        slow.sendall(sent)
+        assert seconds_until_cut(slow) >= DEADLINE_S * 0.9
+        with closing(connect(port)) as other:
+            ask(other)
+
+
+def test_a_byte_now_and_then_does_not_help() -> None:
+    with serving() as port, closing(connect(port)) as slow:
+        assert seconds_until_cut(slow, GET[:-2] + b"a: " + b"x" * 999) < PATIENCE_S / 3
+
+
+def test_a_second_request_has_the_same_deadline() -> None:
+    with serving() as port, closing(connect(port)) as slow:
+        ask(slow)
+        assert seconds_until_cut(slow, GET[:-2] + b"a: " + b"x" * 999) < PATIENCE_S / 3
+
+
+def test_a_body_that_goes_on_after_the_answer_does_not_hold_the_connection() -> None:
+    with serving() as port, closing(connect(port)) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999\r\n\r\n")
+        assert seconds_until_cut(slow, b"x" * 9999) < PATIENCE_S / 3
+
+
+def test_an_answer_may_take_longer_than_headers() -> None:
+    with serving() as port, closing(connect(port)) as client:
+        client.sendall(GET.replace(b"/ ", b"/slow ", 1))
+        answer = b""
+        while answer.count(b"piece.") < 4:
+            answer += client.recv(4096) or pytest.fail("cut")
+        ask(client)  # and the connection serves on
+
+
+def test_a_kept_connection_may_pause_between_requests() -> None:
+    with serving() as port, closing(connect(port)) as client:
+        ask(client)
+        time.sleep(DEADLINE_S * 1.3)  # longer than headers may take, shorter than keep-alive
+        ask(client)
+        assert seconds_until_cut(client) >= KEEP_ALIVE_S * 0.9
+
+
+def test_a_flood_of_connections_locks_nobody_out() -> None:
+    with serving() as port, ExitStack() as stack:
+        busy = stack.enter_context(closing(connect(port)))
+        busy.sendall(GET.replace(b"/ ", b"/slow ", 1))
+        answer = busy.recv(4096)  # its head: the request is being answered
+        flood = [stack.enter_context(closing(connect(port))) for _ in range(5 * MAX_CONNECTIONS)]
+        ask(stack.enter_context(closing(connect(port))))
+        assert seconds_until_cut(flood[0]) < DEADLINE_S
+        while answer.count(b"piece.") < 4:  # a running answer is never the one to give way
+            answer += busy.recv(4096) or pytest.fail("cut")
+
+
+def test_a_tls_handshake_has_a_deadline_too(tmp_path: Path) -> None:
+    paths = Paths(state_dir=tmp_path / "state", cache_dir=tmp_path / "cache")
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
+    tls.ensure_certificates(paths, (), at=now)
+    with serving(tls.server_context(paths)) as port, closing(connect(port)) as silent:
+        assert DEADLINE_S * 0.9 <= seconds_until_cut(silent) < PATIENCE_S / 3
+        wrapped = client_context(paths).wrap_socket(connect(port), server_hostname="localhost")
+        with closing(wrapped):
+            ask(wrapped)
+            wrapped.sendall(GET[:20])
+            assert seconds_until_cut(wrapped) < PATIENCE_S / 3
