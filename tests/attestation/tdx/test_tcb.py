@@ -159,6 +159,19 @@ def test_a_level_is_reached_in_every_component(
         assert match_platform(_INFO, pck, report).status == status
 
 
+def test_a_module_of_any_major_version_is_above_the_platforms_components() -> None:
+    """Component 1 is the module's major version, which no platform level has a say in."""
+    level = replace(_platform("UpToDate"), tdx_svns=(9, 9, *(4,) * 14))
+
+    assert match_platform(replace(_INFO, levels=(level,)), _PCK, _report((0, 1))) == level
+
+
+def test_an_sgx_platform_has_no_tdx_components() -> None:
+    level = replace(_platform("UpToDate"), tdx_svns=())
+
+    assert match_platform(replace(_INFO, levels=(level,)), _PCK, None) == level
+
+
 def test_no_level_is_an_error_and_never_out_of_date() -> None:
     assert _code(match_platform, _INFO, replace(_PCK, pce_svn=4), _report()) == "tcb_no_match"
 
@@ -189,17 +202,20 @@ def test_the_module_is_the_vendors() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "reason"),
     [
-        {"misc_select": b"\1\0\0\0"},
-        {"attributes": b"\x13" + bytes(15)},
-        {"mr_signer": bytes(32)},
-        {"isv_prod_id": 1},
-        {"levels": (replace(_enclave("UpToDate"), isv_svn=5),)},
+        ({"misc_select": b"\1\0\0\0"}, "differs from its identity: MISCSELECT"),
+        ({"attributes": b"\x13" + bytes(15)}, "differs from its identity: ATTRIBUTES"),
+        ({"mr_signer": bytes(32)}, "differs from its identity: MRSIGNER"),
+        ({"isv_prod_id": 1}, "differs from its identity: ISVPRODID"),
+        ({"levels": (replace(_enclave("UpToDate"), isv_svn=5),)}, "ISVSVN 4 reaches no TCB level"),
     ],
 )
-def test_each_part_of_the_quoting_enclaves_identity(changes: dict[str, Any]) -> None:
+def test_each_part_of_the_quoting_enclaves_identity(changes: dict[str, Any], reason: str) -> None:
     report = parse_quote(FakeTee().quote(bytes(64))).qe_report
 
     assert match_quoting_enclave(_identity(), report).status == "UpToDate"
-    assert _code(match_quoting_enclave, _identity(**changes), report) == "qe_identity_mismatch"
+    with pytest.raises(EndorsementMismatch) as caught:
+        match_quoting_enclave(_identity(**changes), report)
+    assert caught.value.code == "qe_identity_mismatch"
+    assert str(caught.value).endswith(reason)
