@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attestation.errors import AttestationError, MalformedEvidence
-from attestation.eventlog.ccel import EV_NO_ACTION, SHA384, parse_ccel
+from attestation.eventlog.ccel import EV_NO_ACTION, MAX_EVENT_BYTES, SHA384, parse_ccel
 from attestation.eventlog.compare import measure, parse_log
 from attestation.eventlog.dstack import parse_dstack
 from attestation.eventlog.log import (
@@ -148,6 +148,22 @@ def test_sizes_are_bounded() -> None:
     assert _is_malformed(bytes(MAX_LOG_BYTES + 1))
     assert len(parse_ccel(spec_id() + empty * MAX_EVENTS)) == MAX_EVENTS
     assert _is_malformed(spec_id() + empty * (MAX_EVENTS + 1))
+
+
+def test_an_event_is_bounded() -> None:
+    largest = Entry(index=1, data=bytes(MAX_EVENT_BYTES))
+    larger = Entry(index=1, data=bytes(MAX_EVENT_BYTES + 1))
+
+    assert len(parse_ccel(ccel([largest]))) == 1
+    assert _is_malformed(ccel([larger]))
+
+
+def test_no_byte_of_the_first_event_is_left_unread() -> None:
+    header = spec_id()
+    size = int.from_bytes(header[28:32], "little")
+    longer = header[:28] + struct.pack("<I", size + 1) + header[32:] + b"\0"
+
+    assert _is_malformed(longer + _EVENT)
 
 
 def test_a_long_area_takes_no_longer_than_it_is_long() -> None:
