@@ -16,8 +16,10 @@ from attestation.fake import FakeTee
 from attestation.fake import pki as fake_pki
 from attestation.fake.attester import _CERT_TYPE_PCK_CHAIN, _CERT_TYPE_QE_REPORT, _typed
 from attestation.fake.pki import PCK_NAME, TCB_SIGNER_NAME, pem
+from attestation.tdx.cache import VerifiedCache
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
+from attestation.x509 import verify_chain
 from tests.attestation.samples import AT, resign_qe_identity, resign_tcb_info
 from tests.attestation.tdx.td15 import Td15Tee
 
@@ -166,3 +168,13 @@ def test_each_signature_must_be_by_the_signer_of_tcb_info() -> None:
     with pytest.raises(AttestationError) as caught:
         _verify(quote, replace(good, tcb_info_signature=wrong))
     assert caught.value.code == "tcb_info_signature"
+
+
+def test_with_a_cache_the_chains_are_verified_once() -> None:
+    quote, good = FakeTee().attest(_REPORT_DATA, at=AT)
+    verifier = TdxVerifier(anchors=load_anchors(), cache=VerifiedCache())
+    with patch("attestation.tdx.verifier.verify_chain", wraps=verify_chain) as verified:
+        claims = [verifier.verify(quote, good, at=AT, log=CheckLog()) for _ in range(3)]
+
+    assert claims[0] == claims[1] == claims[2]
+    assert verified.call_count == 2
