@@ -19,8 +19,8 @@ from tests.mutants.operators import Mutation, mutated_tree
 from tests.mutants.patching import NotPatchable, patch_loaded, serve_instead, source_path
 
 _OPTIONS = (
-    *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:terminal", "-s"),
-    "--assert=plain",
+    *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:terminal", "-s", "--assert=plain"),
+    *("-o", "addopts=--import-mode=importlib -p no:locust"),  # none that need the terminal
 )
 _BASE_CPU_S = 4.0
 _CPU_RATIO = 3.0  # of what the tests took as they are, traced
