@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
-.PHONY: help serve test check format clean
+.PHONY: help serve test check format fuzz mutants clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -42,6 +42,14 @@ types-web:
 format: $(VENV)/.installed-test  ## rewrite the Python sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+FUZZ_INPUTS ?= 1000000
+FUZZ_PARSERS ?=
+fuzz: $(VENV)/.installed-test  ## damaged inputs for every parser of outside bytes; hours
+	$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS) $(addprefix --parser ,$(FUZZ_PARSERS)) $(ARGS)
+
+mutants: $(VENV)/.installed-test  ## would the tests notice faults in what judges Evidence? an hour
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 clean:  ## remove what was built, keep the virtual environment
 	rm -rf build dist web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts

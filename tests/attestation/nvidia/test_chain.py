@@ -1,5 +1,7 @@
 """What a verified device says of itself, for each architecture, and in which steps."""
 
+from typing import Any
+
 import pytest
 
 from attestation.checks import CheckLog
@@ -33,7 +35,7 @@ def test_an_identity_is_what_the_certificates_say(
 @pytest.mark.parametrize("label", [None, "gpu-3"])
 def test_steps_are_named_by_their_label(label: str | None) -> None:
     device, log = hopper(), CheckLog()
-    chosen = {} if label is None else {"label": label}
+    chosen: dict[str, Any] = {} if label is None else {"label": label}
     entry = GpuEntry(arch="HOPPER", cert_chain=pem(device.certificates()), report=device.report())
 
     claims = GpuVerifier(anchors=device.pki.anchors).verify(
