@@ -28,6 +28,8 @@ ALLOWABLE_STATUSES = frozenset(
         "ConfigurationAndSWHardeningNeeded",
         "OutOfDate",
         "OutOfDateConfigurationNeeded",
+        "TDRelaunchAdvised",
+        "TDRelaunchAdvisedConfigurationNeeded",
     }
 )  # Revoked can never be allowed
 REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
@@ -81,6 +83,8 @@ class NoServiceTd:
     """No service TD may act on this TD.
 
     A TD 1.0 report cannot name the service TD that migrates a migratable TD, so it may not be one.
+    A TD 1.5-ex report also names the service TDs at launch and now: one that has since let go has
+    acted all the same.
     """
 
     name: str = "service_td"
@@ -96,6 +100,13 @@ class NoServiceTd:
                 raise PolicyViolation("td_attributes", "MIGRATABLE, and the report names no one")
         elif any(report.mr_service_td):
             raise PolicyViolation("service_td_not_zero", "MRSERVICETD is not zero")
+        extension = report.extension
+        if extension is None:
+            return
+        if any(extension.init_service_td_hash):
+            raise PolicyViolation("service_td_not_zero", "INIT_SERVTD_HASH is not zero")
+        if any(extension.current_service_td_hash):
+            raise PolicyViolation("service_td_not_zero", "CUR_SERVTD_HASH is not zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

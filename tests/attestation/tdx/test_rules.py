@@ -1,7 +1,7 @@
 """Each rule lets good claims pass and names what it refuses."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -10,8 +10,10 @@ from attestation.checks import CheckLog
 from attestation.errors import PolicyViolation
 from attestation.fake import FakeTee
 from attestation.rules import Rule
-from attestation.tdx.quote import EnclaveReport, TdReport, parse_quote
+from attestation.tdx.collateral import TcbStatus
+from attestation.tdx.quote import EnclaveReport, TdExtension, TdReport, parse_quote
 from attestation.tdx.rules import (
+    ALLOWABLE_STATUSES,
     DebugOff,
     MeasurementsExpected,
     NoServiceTd,
@@ -29,9 +31,27 @@ _QE_REPORT = parse_quote(_QUOTE).qe_report
 _ALLOWED = TcbStatusAllowed(statuses=frozenset({"UpToDate"}), advisories=frozenset())
 
 
-def _td(**changes: bytes | None) -> TdxClaims:
+def _td(**changes: bytes | TdExtension | None) -> TdxClaims:
     assert isinstance(_GOOD.report, TdReport)
     return replace(_GOOD, report=replace(_GOOD.report, **changes))  # type: ignore[arg-type]
+
+
+def _td15_ex(**changes: bytes) -> TdxClaims:
+    """A body whose service TD hashes are zero, but for ``changes``."""
+    extension = TdExtension(
+        vm_id=1,
+        td_id=b"\1" * 32,
+        device_info_hash=b"\1" * 48,
+        init_service_td_hash=bytes(48),
+        init_service_td_attributes=bytes(8),
+        init_cpu_svn=b"\1" * 16,
+        init_tee_tcb_svn=b"\1" * 16,
+        init_fmspc=b"\1" * 12,
+        current_service_td_hash=bytes(48),
+        current_service_td_attributes=bytes(8),
+    )
+    extension = replace(extension, **changes)  # type: ignore[arg-type]
+    return _td(mr_service_td=bytes(48), extension=extension)
 
 
 def _enclave(**changes: bytes) -> TdxClaims:
@@ -54,6 +74,7 @@ def _status(status: Any, *advisories: str) -> TdxClaims:
         (NoServiceTd(), _GOOD),
         (NoServiceTd(), _enclave()),
         (NoServiceTd(), _td(mr_service_td=bytes(48), td_attributes=bytes(3) + b"\x30" + bytes(4))),
+        (NoServiceTd(), _td15_ex()),
         (_ALLOWED, _status("UpToDate", "INTEL-SA-00001")),
     ],
 )
@@ -78,7 +99,18 @@ def test_good_claims_pass(rule: Rule[TdxClaims], claims: TdxClaims) -> None:
         ),
         (NoServiceTd(), _td(mr_service_td=bytes(47) + b"\1"), "service_td_not_zero"),
         (NoServiceTd(), _td(td_attributes=bytes(3) + b"\x30" + bytes(4)), "td_attributes"),
+        (
+            NoServiceTd(),
+            _td15_ex(init_service_td_hash=b"\1" + bytes(47)),
+            "service_td_not_zero",
+        ),
+        (
+            NoServiceTd(),
+            _td15_ex(current_service_td_hash=bytes(47) + b"\1"),
+            "service_td_not_zero",
+        ),
         (_ALLOWED, _status("OutOfDate"), "tcb_status"),
+        (_ALLOWED, _status("TDRelaunchAdvised"), "tcb_status"),
         # not even a rule built by hand can let a revoked platform in
         (
             TcbStatusAllowed(statuses=frozenset({"Revoked"}), advisories=frozenset()),
@@ -103,6 +135,21 @@ def test_bad_claims_are_refused(rule: Rule[TdxClaims], claims: TdxClaims, code: 
         rule.require(claims)
 
     assert caught.value.code == code
+
+
+def test_every_status_but_revoked_may_be_allowed() -> None:
+    assert set(get_args(TcbStatus)) - ALLOWABLE_STATUSES == {"Revoked"}
+
+
+@pytest.mark.parametrize(
+    "status", ["TDRelaunchAdvised", "TDRelaunchAdvisedConfigurationNeeded", "OutOfDate"]
+)
+def test_a_named_status_passes_with_its_advisories_alone(status: str) -> None:
+    rule = TcbStatusAllowed(statuses=frozenset({status}), advisories=frozenset({"INTEL-SA-00001"}))
+
+    rule.require(_status(status, "INTEL-SA-00001"))
+    with pytest.raises(PolicyViolation, match="INTEL-SA-00002"):
+        rule.require(_status(status, "INTEL-SA-00001", "INTEL-SA-00002"))
 
 
 def test_measurements_have_the_names_that_policies_use() -> None:
