@@ -37,8 +37,8 @@ PARSE_ERRORS = (  # what the library raises at bytes that it cannot read
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-_PEM_CERTIFICATE = re.compile(
-    rb"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END CERTIFICATE-----\s*"
+_PEM_CERTIFICATE = re.compile(  # each byte has one place, so no input is read twice
+    rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
 )
 # The start of an X.509 v3 certificate up to the first octet of its serial number.
 _CERTIFICATE_START = re.compile(

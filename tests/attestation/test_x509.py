@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.certificate import MAX_CHAIN_BYTES
 from attestation.errors import AttestationError
 from attestation.fake.pki import pem
 from attestation.x509 import (
@@ -173,6 +175,17 @@ def test_certificates_that_are_not_understood_are_refused() -> None:
     assert _parse_code(good * 9) == "format"
     assert _parse_code(good.replace(b"M", b"!", 1)) == "format"
     assert _parse_code(b" " + good + b"\n" * 70_000 + good) == "format"
+
+
+@pytest.mark.parametrize("filler", [b" ", b"\n", b"A", b"A ", b"=", b"-----BEGIN CERTIFICATE-----"])
+def test_a_chain_of_the_largest_size_is_refused_at_once(filler: bytes) -> None:
+    """A pattern that tries every split of white space would take hours; nothing is verified yet."""
+    junk = b"-----BEGIN CERTIFICATE-----" + filler * (MAX_CHAIN_BYTES // len(filler))
+    data = junk[: MAX_CHAIN_BYTES - 1] + b"!"
+    started = time.perf_counter()
+
+    assert _parse_code(data) == "format"
+    assert time.perf_counter() - started < 1.0
 
 
 def test_only_the_kinds_of_key_that_were_asked_for() -> None:
