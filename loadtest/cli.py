@@ -155,8 +155,9 @@ def _store(
 ) -> None:
     from telemetry.db.engine import migrate, open_engine
     from telemetry.db.runs import RunRecord, write_run
+    from telemetry.db.url import sqlite_url
 
-    engine = open_engine(database_url or f"sqlite:///{state / 'telemetry.db'}")
+    engine = open_engine(database_url or sqlite_url(state / "telemetry.db"))
     try:
         migrate(engine)
         record = RunRecord(

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import uvicorn
 
-from telemetry.db.engine import sqlite_url
+from telemetry.db.url import sqlite_url
 from telemetry.logs import configure_logging
 from web.app import create_app
 from web.security import LOOPBACK_HOSTS, host_name

@@ -18,11 +18,6 @@ READ_CONNECTIONS: Final = 8
 _MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
 
 
-def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file; any path, spaces included."""
-    return URL.create("sqlite", database=str(path)).render_as_string()
-
-
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
     """Engine for writing (one connection at a time) or for reading (a small pool).
 

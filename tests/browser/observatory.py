@@ -10,9 +10,10 @@ from pathlib import Path
 
 import uvicorn
 
-from telemetry.db.engine import migrate, open_engine, sqlite_url
+from telemetry.db.engine import migrate, open_engine
 from telemetry.db.records import SpanRecord
 from telemetry.db.runs import RunRecord, RunRequest, write_run
+from telemetry.db.url import sqlite_url
 from telemetry.db.writer import TelemetryWriter
 from telemetry.metrics import NS_PER_S
 from tests.support.observatory_rows import attest_span, busy_hour, chat_span, load_run

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from telemetry.db.engine import migrate, open_engine, sqlite_url
+from telemetry.db.engine import migrate, open_engine
+from telemetry.db.url import sqlite_url
 
 
 @pytest.fixture

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, inspect, text
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from telemetry.db.engine import migrate, open_engine, sqlite_url
+from telemetry.db.engine import migrate, open_engine
 from telemetry.db.models import Base
+from telemetry.db.url import sqlite_url
 
 
 def test_migrations_from_empty_make_the_models_tables(engine: Engine) -> None:
@@ -89,8 +92,17 @@ def test_memory_databases_are_refused(url: str) -> None:
 
 
 def test_url_of_an_odd_path(tmp_path: Path) -> None:
-    path = tmp_path / "100% ü (x)" / "telemetry.db"
+    path = tmp_path / "100% ü (x) ?mode=memory #1 %3F" / "telemetry.db"
     engine = open_engine(sqlite_url(path))
     migrate(engine)
     engine.dispose()
     assert path.is_file()
+
+
+@given(folder=st.text(st.characters(exclude_characters="/\0"), min_size=1))
+@example(folder="?a=b#c%3F@:&[x]")
+@example(folder="caf\udce9")  # a name that is not UTF-8, as Python shows it
+def test_url_of_any_path_reads_back(folder: str) -> None:
+    path = Path("/state") / folder / "telemetry.db"
+    parsed = make_url(sqlite_url(path))
+    assert (parsed.database, parsed.query) == (str(path), {})

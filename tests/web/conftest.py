@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.db.engine import sqlite_url
+from telemetry.db.url import sqlite_url
 from tests.telemetry.spans import SECOND
 from tests.web.observatory import Observatory, serve
 from web.app import create_app
