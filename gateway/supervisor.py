@@ -167,10 +167,6 @@ class Supervisor:
             if child.process is None and self._clock.now_s() >= child.restart_at_s:
                 self._spawn(child)
 
-    def pids(self) -> dict[str, int]:
-        """Process id of each running child by role."""
-        return {c.role.name: c.process.pid for c in self._children if c.process is not None}
-
     def stop(self, order: Sequence[str], *, hurry: Callable[[], bool]) -> list[str]:
         """Asks the children to stop, one after the other in `order`, then kills what is left.
 

@@ -97,6 +97,7 @@ def summarize(records: Sequence[RequestRecord], profile: Profile) -> RunSummary:
     lateness = quantiles(_lateness_s(record) for record in measured)
     reasons = _invalid_reasons(measured, ttft, lateness)
     output_tokens = sum(record.output_tokens or 0 for record in ok)
+    num_good = sum(is_good(record, profile.slo) for record in measured)
     return RunSummary(
         version=SUMMARY_VERSION,
         profile=profile.name,
@@ -106,7 +107,7 @@ def summarize(records: Sequence[RequestRecord], profile: Profile) -> RunSummary:
         duration_s=window_s,
         requested_rate_per_s=len(measured) / window_s,
         achieved_rate_per_s=len(ok) / span_s,
-        goodput_per_s=sum(is_good(record, profile.slo) for record in measured) / span_s,
+        goodput_per_s=metrics.goodput_rps(num_good, span_s) or 0.0,
         output_tokens_per_s=output_tokens / span_s,
         prompt_tokens=sum(record.prompt_tokens or 0 for record in ok),
         cached_tokens=sum(record.cached_tokens or 0 for record in ok),

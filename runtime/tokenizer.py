@@ -98,13 +98,10 @@ class Tokenizer:
         """A decoder for one output; its text in the end equals ``decode`` of its ids."""
         return IncrementalDetokenizer(self._shown_bytes)
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt as text, ready for the assistant's answer. Raises: InvalidPrompt."""
-        prompt, marker = self._template.render(messages)
-        return prompt.replace(marker, "")
-
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The prompt as token ids; only the template's own control tokens become such.
+        """The prompt as token ids, ready for the assistant's answer.
+
+        Only the template's own control tokens become such.
 
         Raises: InvalidPrompt when the template refuses, or the text has a lone surrogate.
         """

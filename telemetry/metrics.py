@@ -72,11 +72,6 @@ def itl_per_token_s(timeline: RequestTimeline) -> list[float]:
     return [gap / n for gap, n in zip(gaps_s, tokens, strict=True) for _ in range(n)]
 
 
-def longest_gap_s(timeline: RequestTimeline) -> float | None:
-    """The longest stall inside the stream; None below two chunks."""
-    return max(itl_gaps_s(timeline), default=None)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """Service-level objective of one request; a bound that is None is not asked for."""

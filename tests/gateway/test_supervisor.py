@@ -88,6 +88,11 @@ def wait_for(condition: Callable[[], bool], *, tick: Callable[[], None] = lambda
         time.sleep(0.01)
 
 
+def pids_of(supervisor: Supervisor) -> dict[str, int]:
+    """Process id of each running child by role."""
+    return {c.role.name: c.process.pid for c in supervisor._children if c.process is not None}
+
+
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -98,9 +103,9 @@ def is_running(pid: int) -> bool:
 
 def test_a_killed_child_comes_back(tmp_path: Path) -> None:
     with supervising(tmp_path, role("worker", SLEEPER)) as (supervisor, deaths):
-        first = supervisor.pids()["worker"]
+        first = pids_of(supervisor)["worker"]
         os.kill(first, signal.SIGKILL)
-        wait_for(lambda: supervisor.pids().get("worker", first) != first, tick=supervisor.tick)
+        wait_for(lambda: pids_of(supervisor).get("worker", first) != first, tick=supervisor.tick)
     assert [death.returncode for death in deaths] == [-signal.SIGKILL]
     assert deaths[0].how == "was ended by SIGKILL"
 
@@ -119,9 +124,9 @@ def test_quick_deaths_end_in_giving_up_with_the_last_lines(tmp_path: Path) -> No
 def test_what_the_others_can_do_without_never_ends_them(tmp_path: Path) -> None:
     failing = replace(role("observatory", "sys.exit(3)"), is_essential=False)
     with supervising(tmp_path, role("gateway", SLEEPER), failing) as (supervisor, deaths):
-        gateway = supervisor.pids()["gateway"]
+        gateway = pids_of(supervisor)["gateway"]
         wait_for(lambda: len(deaths) > FAST.max_quick_deaths, tick=supervisor.tick)
-        assert supervisor.pids()["gateway"] == gateway
+        assert pids_of(supervisor)["gateway"] == gateway
     assert [death.restart_in_s for death in deaths][:5] == [0.01, 0.02, 0.04, 0.06, 0.06]
 
 
@@ -161,13 +166,13 @@ def asking(supervisor: Supervisor, clock: HandClock, times: int) -> int | None:
     for _ in range(times):
         clock.sleep_s(5)
         supervisor.tick()
-    return supervisor.pids().get("worker")
+    return pids_of(supervisor).get("worker")
 
 
 def test_a_stopped_child_is_killed_after_so_many_questions_and_comes_back(tmp_path: Path) -> None:
     answers = [True]
     with asked(tmp_path, lambda: answers[0]) as (supervisor, clock):
-        pid = supervisor.pids()["worker"]
+        pid = pids_of(supervisor)["worker"]
         assert asking(supervisor, clock, 9) == pid
         os.kill(pid, signal.SIGSTOP)
         answers[0] = False
@@ -181,13 +186,13 @@ def test_a_stopped_child_is_killed_after_so_many_questions_and_comes_back(tmp_pa
 def test_answers_in_between_forgive(tmp_path: Path) -> None:
     answers = iter([True, False, False] * 9)
     with asked(tmp_path, lambda: next(answers)) as (supervisor, clock):
-        pid = supervisor.pids()["worker"]
+        pid = pids_of(supervisor)["worker"]
         assert asking(supervisor, clock, 27) == pid
 
 
 def test_a_child_that_never_answered_has_longer(tmp_path: Path) -> None:
     with asked(tmp_path, lambda: False) as (supervisor, clock):
-        pid = supervisor.pids()["worker"]
+        pid = pids_of(supervisor)["worker"]
         assert asking(supervisor, clock, 5) == pid
         assert asking(supervisor, clock, 1) is None
 
@@ -201,12 +206,12 @@ def test_a_supervisor_that_slept_asks_before_it_blames(tmp_path: Path) -> None:
         return num_asked == 1
 
     with asked(tmp_path, answers) as (supervisor, clock):
-        pid = supervisor.pids()["worker"]
+        pid = pids_of(supervisor)["worker"]
         assert asking(supervisor, clock, 1) == pid
         clock.sleep_s(3600)
         supervisor.tick()
         supervisor.tick()  # not yet due: one question per interval
-        assert (num_asked, supervisor.pids()["worker"]) == (2, pid)
+        assert (num_asked, pids_of(supervisor)["worker"]) == (2, pid)
 
 
 def test_a_usage_error_is_not_tried_again(tmp_path: Path) -> None:
@@ -239,12 +244,12 @@ def test_children_stop_in_the_given_order(tmp_path: Path) -> None:
 
 def test_a_child_that_ignores_the_request_is_killed_in_time(tmp_path: Path) -> None:
     with supervising(tmp_path, role("worker", STUBBORN, stop_limit_s=0.2)) as (supervisor, _):
-        pid = supervisor.pids()["worker"]
+        pid = pids_of(supervisor)["worker"]
         wait_for(lambda: "ignoring" in log_tail(tmp_path / "logs" / "worker.log"))
         assert supervisor.stop(["worker"], hurry=lambda: False) == ["worker"]
         assert not is_running(pid)
         supervisor.tick()  # a stopped child does not come back
-        assert supervisor.pids() == {}
+        assert pids_of(supervisor) == {}
 
 
 def test_insisting_does_not_wait_for_the_limit(tmp_path: Path) -> None:
@@ -260,7 +265,7 @@ def test_an_exception_leaves_no_child(tmp_path: Path) -> None:
 
     def fail() -> None:
         with supervising(tmp_path, role("worker", STUBBORN)) as (supervisor, _):
-            pids.append(supervisor.pids()["worker"])
+            pids.append(pids_of(supervisor)["worker"])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -272,9 +277,9 @@ def test_children_end_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import sys
         from pathlib import Path
-        from tests.gateway.test_supervisor import SLEEPER, role, supervising
+        from tests.gateway.test_supervisor import SLEEPER, pids_of, role, supervising
         with supervising(Path({str(tmp_path)!r}), role("worker", SLEEPER, watched=True)) as (s, _):
-            print(s.pids()["worker"], flush=True)
+            print(pids_of(s)["worker"], flush=True)
             sys.stdin.read()
     """)
     with subprocess.Popen(

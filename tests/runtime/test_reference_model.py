@@ -44,7 +44,6 @@ def test_prompts_have_the_reference_ids(model: LoadedModel, reference: dict[str,
     tokenizer = model.tokenizer
     for row in reference["rows"]:
         if messages := row.get("messages"):
-            assert tokenizer.apply_chat_template(messages) == row["prompt"], row["id"]
             assert tokenizer.encode_chat(messages) == row["prompt_ids"], row["id"]
         assert tokenizer.encode(row["prompt"], special=True) == row["prompt_ids"], row["id"]
 

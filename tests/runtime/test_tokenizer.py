@@ -82,7 +82,12 @@ def test_a_control_token_across_two_values_is_not_one() -> None:
 
 def test_benign_chat_equals_the_encoded_template() -> None:
     messages = [*user("  2 + 2 < 5?\n\n"), {"role": "assistant", "content": "yes"}, *user("x|>")]
-    prompt = TINY.apply_chat_template(messages)
+    prompt = (
+        "<|im_start|>user\n  2 + 2 < 5?\n\n<|im_end|>\n"
+        "<|im_start|>assistant\nyes<|im_end|>\n"
+        "<|im_start|>user\nx|><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
     assert TINY.encode_chat(messages) == TINY.encode(prompt, special=True)
 
 

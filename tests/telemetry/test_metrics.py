@@ -30,7 +30,6 @@ def test_one_token_per_chunk() -> None:
     assert metrics.e2e_s(made) == pytest.approx(0.062)
     assert metrics.itl_gaps_s(made) == pytest.approx([0.010, 0.030])
     assert metrics.itl_per_token_s(made) == metrics.itl_gaps_s(made)
-    assert metrics.longest_gap_s(made) == pytest.approx(0.030)
     assert metrics.tpot_s(made) == pytest.approx((0.062 - 0.020) / 2)
 
 
@@ -38,7 +37,6 @@ def test_no_token_defines_neither_ttft_nor_itl_nor_tpot() -> None:
     made = timeline(ended_ms=10)
     assert metrics.ttft_s(made) is None
     assert metrics.itl_gaps_s(made) == []
-    assert metrics.longest_gap_s(made) is None
     assert metrics.tpot_s(made) is None
     assert metrics.e2e_s(made) == pytest.approx(0.010)
 
