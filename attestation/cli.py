@@ -2,6 +2,7 @@
 
 import click
 
+from attestation.commands.collect import collect
 from attestation.commands.fetch import fetch
 from attestation.commands.measure import measure_command
 from attestation.commands.policy import policy
@@ -15,5 +16,5 @@ def attest() -> None:
     """Judge attestation Evidence."""
 
 
-for command in (verify, show, fetch, measure_command, vectors, policy):
+for command in (verify, show, collect, fetch, measure_command, vectors, policy):
     attest.add_command(command)
