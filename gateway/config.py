@@ -76,6 +76,13 @@ class GatewaySettings:
     request_deadline_s: Annotated[
         int, Key("Longest time one request may take.", rules.between(1, 86_400))
     ] = 600
+    worker_silence_s: Annotated[
+        int,
+        Key(
+            "How long a worker may send nothing for a request before it is asked whether it lives.",
+            rules.between(1, 86_400),
+        ),
+    ] = 60
     drain_s: Annotated[
         int,
         Key(

@@ -1,8 +1,8 @@
 """How does one chat request reach a verified worker, and its answer the client, event by event?
 
 Nothing is buffered: an event goes out when its chunk opened, and `[DONE]` when the final one has.
-Usage and times are read on the way past. The exchange ends with the client, with the deadline, or
-with its own final chunk.
+Usage and times are read on the way past. The exchange ends with the client, with the deadline, with
+a worker that neither sends anything nor attests any more, or with its own final chunk.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from attestation.channel import Rng, bhttp
@@ -39,6 +39,7 @@ class Relay:
     drain: Drain
     salt_secret: bytes = field(repr=False)
     deadline_s: float
+    silence_s: float  # how long a worker may send nothing before it is asked whether it lives
     rng: Rng = field(repr=False)
     utc_now: Callable[[], datetime]
     clocks: Clocks
@@ -70,6 +71,7 @@ class Relay:
         node = await self.directory.node_for(chat.model)
         trace.facts.worker_id = node.id
         for attempt in range(_ATTEMPTS):
+            exchange.watch(node)
             try:
                 sealed = await self._send(node, body, principal, trace)
                 break
@@ -137,13 +139,22 @@ class ChatExchange:
         self._interruption: GatewayError | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + relay.deadline_s
-        self._unregister = relay.drain.register(self._interrupt)
+        self._unregister = relay.drain.register(self._stop)
+        self._silent_since = self._loop.time()  # when the wait for the worker began
+        self._watch: asyncio.TimerHandle | None = None
+        self._look: asyncio.Task[None] | None = None
 
     def begin(self, node: WorkerNode, sealed: SealedExchange) -> None:
         self._node, self._sealed = node, sealed
 
+    def watch(self, node: WorkerNode) -> None:
+        """From now on `node` has something to answer."""
+        self._silent_since = self._loop.time()
+        self._look_again(node)
+
     async def run(self, work: Awaitable[T]) -> T:
         """Awaits within the request's deadline. Raises: GatewayError when time is up."""
+        self._silent_since = self._loop.time()
         try:
             async with asyncio.timeout_at(self._deadline) as self._scope:
                 return await work
@@ -184,6 +195,10 @@ class ChatExchange:
 
     async def aclose(self) -> None:
         self._unregister()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._look is not None:
+            self._look.cancel()
         if self._sealed is not None:
             await self._sealed.aclose()
 
@@ -249,8 +264,43 @@ class ChatExchange:
             raise truncated()
         return self._sealed.content()
 
-    def _interrupt(self) -> None:
-        self._interruption = GatewayError("server_stopping", "The gateway is stopping.")
+    def _look_again(self, node: WorkerNode) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        due = self._silent_since + self._relay.silence_s
+        self._watch = self._loop.call_at(due, self._on_silence, node)
+
+    def _on_silence(self, node: WorkerNode) -> None:
+        if self._scope is None:  # it is the client that we wait for
+            self._silent_since = self._loop.time()
+        if self._loop.time() < self._silent_since + self._relay.silence_s:
+            self._look_again(node)
+        else:
+            self._look = self._loop.create_task(self._look_at(node))
+
+    async def _look_at(self, node: WorkerNode) -> None:
+        """The worker has been silent for long. Is it stuck, or is it just not our turn?
+
+        The head of a stream comes as soon as a request is accepted, so a worker that keeps it
+        back is stuck. For anything else it may wait as long as it likes, if it still attests.
+        """
+        relay, since = self._relay, self._silent_since
+        is_stuck = self._sealed is None and self._chat.is_streamed
+        if not is_stuck:
+            silence = timedelta(seconds=self._loop.time() - since)
+            is_stuck = not await relay.directory.is_alive(node, since=relay.utc_now() - silence)
+        if is_stuck and since == self._silent_since:  # nothing came meanwhile
+            relay.directory.distrust(node)
+            self._interrupt(GatewayError("request_timeout", "The worker does not answer."))
+            return
+        self._silent_since = max(self._silent_since, self._loop.time())
+        self._look_again(node)
+
+    def _stop(self) -> None:
+        self._interrupt(GatewayError("server_stopping", "The gateway is stopping."))
+
+    def _interrupt(self, error: GatewayError) -> None:
+        self._interruption = error
         self._deadline = self._loop.time()
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(self._deadline)

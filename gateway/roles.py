@@ -53,7 +53,9 @@ def run_worker(config: StarshadeConfig) -> None:
 
 
 def _begin() -> None:
-    """Private files, no core dump (it would hold prompts and keys), room for every connection, log lines on standard error, and status 0 for a stop that was asked for."""
+    """Private files, no core dump (it would hold prompts and keys), room for every connection,
+    log lines on standard error, and status 0 for a stop that was asked for.
+    """
     os.umask(PRIVATE_UMASK)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_files, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)

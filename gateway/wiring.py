@@ -102,6 +102,7 @@ def build_gateway_app(
         drain=drain,
         salt_secret=_salt_secret(config),
         deadline_s=config.gateway.request_deadline_s,
+        silence_s=config.gateway.worker_silence_s,
         rng=os.urandom,
         utc_now=_utc_now,
         clocks=clocks,

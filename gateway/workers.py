@@ -1,8 +1,9 @@
 """Which worker may be sealed to now?  One lease per worker, taken by live attestation.
 
-Transport trouble keeps a lease to its end; a negative verdict ends it at once. Appraisal runs in a
-thread, because it verifies a dozen signatures. Each lease has its own connection pool: a connection
-opened under one verdict never carries a request of another.
+Transport trouble keeps a lease to its end, a negative verdict ends it at once; a worker that left a
+request unanswered keeps its lease, but gets no other request before it has attested again.
+Appraisal runs in a thread, because it verifies a dozen signatures. Each lease has its own
+connection pool: a connection opened under one verdict never carries a request of another.
 """
 
 import asyncio
@@ -75,10 +76,11 @@ class WorkerNode:
     last_facts: AttestFacts | None = None
     refreshing: "asyncio.Task[None] | None" = None
     is_suspect: bool = False
+    is_silent: bool = False  # it left a request unanswered and has not attested since
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # the keeper looks again
 
     def is_serving(self, now: datetime) -> bool:
-        return self.grant is not None and self.machine.usable(now)
+        return self.grant is not None and not self.is_silent and self.machine.usable(now)
 
 
 class WorkerDirectory:
@@ -155,6 +157,17 @@ class WorkerDirectory:
         node.is_suspect = True
         node.wake.set()
 
+    async def is_alive(self, node: WorkerNode, *, since: datetime) -> bool:
+        """Whether the worker has attested since then, or does so now."""
+        if node.grant is None or node.grant.lease.not_before < since:
+            await self._refresh(node)
+        return node.num_failures == 0
+
+    def distrust(self, node: WorkerNode) -> None:
+        """The worker left a request unanswered: no other one before it has attested again."""
+        node.is_silent = True
+        self.suspect(node)
+
     async def reattest(self, node: WorkerNode) -> None:
         """The worker does not know the key it was sealed to: take a new lease, once for all."""
         await self._refresh(node)
@@ -221,6 +234,7 @@ class WorkerDirectory:
             if node.machine.lease is grant.lease:
                 await self._replace_grant(node, grant)
                 node.num_failures, node.failure_code = 0, None
+                node.is_silent = False
             else:
                 await grant.client.retire()
             self._record(node, grant.facts)
@@ -277,7 +291,7 @@ class WorkerDirectory:
             asyncio.ensure_future(self._refresh(node))
             for node in self._nodes
             if node.machine.state(now) is not LeaseState.QUARANTINED
-            and (node.machine.is_refreshing or node.machine.should_refresh(now))
+            and (node.machine.is_refreshing or node.is_suspect or node.machine.should_refresh(now))
         }
         try:
             with contextlib.suppress(TimeoutError):

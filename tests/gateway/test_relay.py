@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any, cast
+from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -35,21 +36,31 @@ class ScriptedExchange:
             raise self.failure
 
 
-def make_exchange(drain: Drain, *, deadline_s: float = 10.0) -> ChatExchange:
+def make_exchange(
+    drain: Drain,
+    *,
+    deadline_s: float = 10.0,
+    silence_s: float = 60.0,
+    directory: WorkerDirectory | None = None,
+    is_streamed: bool = True,
+) -> ChatExchange:
     clocks = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
     relay = Relay(
-        directory=cast(WorkerDirectory, None),
+        directory=cast(WorkerDirectory, directory),
         drain=drain,
         salt_secret=b"s",
         deadline_s=deadline_s,
+        silence_s=silence_s,
         rng=bytes,
-        utc_now=cast(Any, None),
+        utc_now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         clocks=clocks,
         log_fault=pytest.fail,
     )
     tracing = Tracing(provider=TracerProvider(), clocks=clocks, instance_id="gateway")
     trace = tracing.start_chat(request_id="r", traceparent=None)
-    return ChatExchange(relay=relay, chat=CHAT, trace=trace)
+    return ChatExchange(
+        relay=relay, chat=CHAT.model_copy(update={"stream": is_streamed}), trace=trace
+    )
 
 
 async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list[bytes]:

@@ -126,6 +126,39 @@ async def test_many_requests_ask_once(make: Make, worker: ScriptedWorker) -> Non
     assert worker.num_asked == 1
 
 
+async def test_a_worker_that_left_a_request_unanswered_attests_before_the_next(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    directory.distrust(node)
+    assert directory.readiness() is not None
+    worker.failure = UNREACHABLE
+    assert (await refusal(directory)).code == "upstream_unavailable"
+    assert directory.require_lease(node).lease.verdict_id == "w-1"  # streams go on
+    worker.failure = None
+    await directory.reattest(node)
+    assert (await directory.node_for("m")) is node
+    assert directory.require_lease(node).lease.verdict_id == "w-3"
+    assert directory.readiness() is None
+
+
+async def test_whether_a_worker_lives_is_asked_only_when_it_has_not_attested_since(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    assert await directory.is_alive(node, since=START)
+    assert worker.num_asked == 1
+    clock.now += timedelta(seconds=90)
+    since = clock.now - timedelta(seconds=60)
+    assert all(await asyncio.gather(*(directory.is_alive(node, since=since) for _ in range(9))))
+    assert worker.num_asked == 2
+    clock.now += timedelta(seconds=90)
+    worker.failure = UNREACHABLE
+    assert not await directory.is_alive(node, since=clock.now)
+
+
 async def test_an_unreachable_worker_keeps_its_lease_to_the_end(
     make: Make, worker: ScriptedWorker, clock: Clock
 ) -> None:
