@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.problems import GatewayError
+from telemetry import semconv
+from telemetry.redact import ALLOWED_ATTRIBUTES
 
 KEY_PREFIX: Final = "sk-starshade-"
 MAX_KEY_CHARS: Final = 256
 CACHE_TTL_S: Final = 5.0  # a revoked key is refused at the latest after this
 MAX_CACHED_KEYS: Final = 4096
+_TENANT_DIGEST_CHARS: Final = 16
 _SALT_LABEL: Final = b"starshade/cache-salt/v1\x00"
 
 
@@ -72,6 +75,19 @@ def hash_key(key: str) -> bytes:
 def cache_salt(secret: bytes, tenant: str) -> bytes:
     """The prefix-cache salt of a tenant, 32 bytes; tenants can neither choose nor learn it."""
     return hmac.new(secret, _SALT_LABEL + tenant.encode(), hashlib.sha256).digest()
+
+
+def is_tenant_name(name: str) -> bool:
+    """Whether a span may carry the name: every tenant made today has such a one."""
+    return ALLOWED_ATTRIBUTES[semconv.TENANT_ID](name) is not None
+
+
+def tenant_in_spans(tenant: str) -> str:
+    """The tenant as telemetry knows it: by name, or by a digest where an old row's does not fit."""
+    if is_tenant_name(tenant):
+        return tenant
+    digest = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"sha256:{digest[:_TENANT_DIGEST_CHARS]}"
 
 
 def _bearer_key(authorization: str | None) -> str:

@@ -8,13 +8,14 @@ from typing import Final
 from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
-from gateway.auth import KEY_PREFIX, Principal, StoredKey, hash_key
+from gateway.auth import KEY_PREFIX, Principal, StoredKey, hash_key, is_tenant_name
 from gateway.db.engine import writing
 from gateway.db.models import ApiKeyRow
 
 _KEY_BYTES: Final = 32  # 43 URL-safe characters
 _ID_BYTES: Final = 8
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,127}")
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,127}")
+_NAMED_OF: Final = "1 to 128 of A-Z a-z 0-9 . _ -"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +38,14 @@ class ApiKeyStore:
     def create(self, *, label: str, tenant: str, now_ns: int, key: str | None = None) -> str:
         """Stores a new key and returns it; only its hash is kept. `key` adopts a given one.
 
-        Raises: ValueError for a label or tenant that is not 1 to 128 plain characters, or a key
-        without the product's prefix.
+        Raises: ValueError for a label or tenant that is not 1 to 128 plain characters (a tenant's
+        may stand in a span, a label's may also be space or @), or a key without the product's
+        prefix.
         """
-        for name in (label, tenant):
-            if not _NAME.fullmatch(name):
-                raise ValueError("labels and tenants are 1 to 128 of A-Z a-z 0-9 . _ @ - space")
+        if not _LABEL.fullmatch(label):
+            raise ValueError(f"a label is {_NAMED_OF}, space and @; letter or digit first")
+        if not is_tenant_name(tenant):
+            raise ValueError(f"a tenant is {_NAMED_OF} and :; letter or digit first")
         if key is not None and not key.startswith(KEY_PREFIX):
             raise ValueError(f"a key starts with {KEY_PREFIX}")
         key = key or KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from gateway import sse
+from gateway.auth import tenant_in_spans
 from gateway.observe import ChatTrace
 from gateway.problems import GatewayError
 from gateway.relay import ChatExchange
@@ -37,7 +38,7 @@ async def chat_completions(request: Request) -> Response:
 
 async def _answer(request: Request, services: Services, trace: ChatTrace) -> Response:
     principal = await authenticated(request)
-    trace.facts.tenant = principal.tenant
+    trace.facts.tenant = tenant_in_spans(principal.tenant)
     require_not_draining(services)
     chat = await _read_chat(request)
     trace.facts.is_streamed = chat.is_streamed

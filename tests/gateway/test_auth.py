@@ -4,11 +4,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from gateway.auth import CACHE_TTL_S, Authenticator, cache_salt, hash_key
+from gateway.auth import (
+    CACHE_TTL_S,
+    Authenticator,
+    cache_salt,
+    hash_key,
+    is_tenant_name,
+    tenant_in_spans,
+)
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.problems import GatewayError
+from telemetry import semconv
+from telemetry.redact import allowed_attributes
 
 
 @pytest.fixture
@@ -80,8 +91,27 @@ def test_revoking_twice_or_nothing_says_so(store: ApiKeyStore) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 129, " lead"])
 def test_names_are_plain(store: ApiKeyStore, name: str) -> None:
-    with pytest.raises(ValueError, match="labels and tenants"):
+    with pytest.raises(ValueError, match="a label is"):
         store.create(label=name, tenant="acme", now_ns=1)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 129, "two words", "a@b", "-a", "ä"])
+def test_a_tenant_is_named_as_spans_can_name_it(store: ApiKeyStore, name: str) -> None:
+    with pytest.raises(ValueError, match="a tenant is") as caught:
+        store.create(label="laptop", tenant=name, now_ns=1)
+    assert "A-Z a-z 0-9" in str(caught.value)
+    assert store.list_keys() == []
+
+
+@given(st.text(max_size=130))
+@example("two words")
+@example("x" * 128)
+def test_every_tenant_reaches_telemetry_under_a_name_of_its_own(tenant: str) -> None:
+    name = tenant_in_spans(tenant)
+    assert allowed_attributes({semconv.TENANT_ID: name}) == ({semconv.TENANT_ID: name}, 0)
+    assert (name == tenant) is is_tenant_name(tenant)
+    assert tenant_in_spans(tenant) == name
+    assert tenant_in_spans(tenant + "!") != name
 
 
 def test_salts_differ_by_tenant_and_secret() -> None:

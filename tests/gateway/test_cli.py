@@ -76,6 +76,15 @@ def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None
     assert "key_not_found" in again.output
 
 
+@pytest.mark.parametrize("option", ["--tenant", "--label"])
+def test_a_name_that_a_key_cannot_have_is_refused_in_words(tmp_path: Path, option: str) -> None:
+    arguments = ["keys", "create", option, "Ärger & Co", "--state-dir", str(tmp_path / "s")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert f"a {option.removeprefix('--')} is 1 to 128 of" in result.output
+    assert "[invalid_value]" in result.output
+
+
 def test_the_development_key_is_private_and_kept_until_it_is_revoked(tmp_path: Path) -> None:
     config = load_config(flags={"state_dir": tmp_path}, environ={})
     path = config.paths.dev_api_key

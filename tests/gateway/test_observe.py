@@ -1,6 +1,7 @@
 """Which spans does a request leave?  Names, parents and attribute keys, whatever way it ends."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,7 +9,11 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from sqlalchemy import update
 
+from gateway.db import open_engine
+from gateway.db.engine import writing
+from gateway.db.models import ApiKeyRow
 from tests.gateway.support import Stack, running_stack, wait_until
 
 ALWAYS = {
@@ -84,6 +89,16 @@ def test_a_whole_answer(stack: Stack) -> None:
     assert children == ["seal", "stream"]
     assert attributes["gen_ai.usage.output_tokens"] == 8
     assert attributes["starshade.tenant.id"] == "acme"
+
+
+def test_a_key_of_before_tenant_names_were_bounded(stack: Stack) -> None:
+    database = open_engine(stack.config.database_url)
+    with writing(database).begin() as connection:
+        connection.execute(update(ApiKeyRow).values(tenant="Acme Inc @ home"))
+    database.dispose()
+    response = stack.chat()
+    attributes, _ = tree_of(stack, response.headers["x-request-id"])
+    assert re.fullmatch("sha256:[0-9a-f]{16}", attributes["starshade.tenant.id"])
 
 
 def test_a_streamed_answer(stack: Stack) -> None:
