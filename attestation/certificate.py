@@ -16,6 +16,7 @@ from typing import Literal
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtensionOID, NameOID, ObjectIdentifier
 
 from attestation.errors import BadSignature, MalformedEvidence
@@ -106,22 +107,44 @@ def parse_chain(
 
     Raises: MalformedEvidence("format"); BadSignature("bad_key"): a key of no kind in ``key_kinds``.
     """
+    return tuple(
+        parse_certificate(encoded, what=what, key_kinds=key_kinds)
+        for encoded in read_pem(pem, what=what)
+    )
+
+
+def read_pem(pem: bytes, *, what: str) -> tuple[bytes, ...]:
+    """The DER of each certificate, unread: PEM and white space, at most ``MAX_CERTIFICATES``.
+
+    Raises: MalformedEvidence("format").
+    """
     text = pem.rstrip(b"\0").strip()
     if len(text) > MAX_CHAIN_BYTES:
         raise MalformedEvidence("format", f"{what}: {len(text)} bytes, at most {MAX_CHAIN_BYTES}")
-    certificates: list[Certificate] = []
+    encoded: list[bytes] = []
     offset = 0
     while offset < len(text):
         match = _PEM_CERTIFICATE.match(text, offset)
-        if match is None or len(certificates) == MAX_CERTIFICATES:
+        if match is None or len(encoded) == MAX_CERTIFICATES:
             raise MalformedEvidence("format", f"{what}: not a short list of PEM certificates")
         try:
-            encoded = base64.b64decode(b"".join(match[1].split()), validate=True)
+            encoded.append(base64.b64decode(b"".join(match[1].split()), validate=True))
         except binascii.Error as err:
             raise MalformedEvidence("format", f"{what}: not base64") from err
-        certificates.append(parse_certificate(encoded, what=what, key_kinds=key_kinds))
         offset = match.end()
-    return tuple(certificates)
+    return tuple(encoded)
+
+
+def subject_public_key_info(data: bytes, *, what: str) -> bytes:
+    """DER of the key of a certificate, of any kind; nothing else in the certificate is judged.
+
+    Raises: MalformedEvidence("format").
+    """
+    try:
+        key = _load_certificate(data, what)[0].public_key()
+        return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except PARSE_ERRORS as err:
+        raise MalformedEvidence("format", f"{what}: not an X.509 certificate") from err
 
 
 def parse_certificate(

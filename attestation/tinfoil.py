@@ -8,10 +8,7 @@ import base64
 import binascii
 import hashlib
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-from attestation.certificate import PARSE_ERRORS
+from attestation.certificate import read_pem, subject_public_key_info
 from attestation.composite import Session
 from attestation.errors import MalformedEvidence, UnsupportedEvidence
 from attestation.model import MAX_BUNDLE_BYTES, MAX_BUNDLE_DEPTH, MAX_GPUS, GpuEntry
@@ -114,12 +111,11 @@ def _digest(data: bytes, name: str) -> bytes | None:
 
 def _key_sha256(pem: str) -> bytes:
     """SHA-256 of the SubjectPublicKeyInfo; the certificate is a web server's, of any key."""
-    try:
-        key = x509.load_pem_x509_certificate(pem.encode("utf-8")).public_key()
-        spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except PARSE_ERRORS as err:
-        raise MalformedEvidence("format", "certificate: not an X.509 certificate") from err
-    return hashlib.sha256(spki).digest()
+    what = "certificate"
+    certificates = read_pem(pem.encode("utf-8"), what=what)
+    if not certificates:
+        raise MalformedEvidence("format", f"{what}: none")
+    return hashlib.sha256(subject_public_key_info(certificates[0], what=what)).digest()
 
 
 def _base64(value: JsonValue, what: str) -> bytes:
