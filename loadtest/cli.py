@@ -24,7 +24,13 @@ from loadtest.errors import (
 from loadtest.load_profile import Profile, load_profile, profile_names
 from loadtest.records import RequestRecord
 from loadtest.runner import FinishedRun, config_json, run_profile
-from loadtest.summary import Quantiles, RunSummary, has_enough_samples, summarize
+from loadtest.summary import (
+    Quantiles,
+    RunSummary,
+    has_enough_samples,
+    max_lateness_s,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from telemetry.db.runs import RunRequest
@@ -225,6 +231,13 @@ def _print_summary(summary: RunSummary, console: Console) -> None:
     )
     for code, count in summary.errors.items():
         console.print(f"  {count} x {code}", highlight=False)
+    if summary.lateness_s.p99 is not None:
+        bound_s = max_lateness_s(summary.ttft_s)
+        console.print(
+            f"generator lateness: p99 {summary.lateness_s.p99 * 1e3:.1f} ms, "
+            f"bound {bound_s * 1e3:.1f} ms",
+            highlight=False,
+        )
     verdict = "valid" if summary.is_valid else f"INVALID: {', '.join(summary.invalid_reasons)}"
     console.print(f"run stored; {verdict}", highlight=False)
 

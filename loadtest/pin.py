@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from geventhttpclient.response import HTTPParseError
 
@@ -121,9 +121,10 @@ def _fetch(
 def require_model(target: Target, *, model: str, api_key: str) -> None:
     """Ask once, on the pinned key, for what each request of the run will need.
 
-    Raises: TargetRefused for a key or a model that the gateway does not know, GatewayUnreachable.
+    Raises: TargetRefused for a key that the gateway does not know, or for a model that it does not
+    serve (naming those it does); GatewayUnreachable, also when it serves none.
     """
-    path = f"{target.path_prefix}/models/{quote(model, safe='/')}"
+    path = f"{target.path_prefix}/models"
     try:
         with closing(target.client(concurrency=1)) as client:
             response = client.get(path, {"authorization": f"Bearer {api_key}"})
@@ -133,8 +134,20 @@ def require_model(target: Target, *, model: str, api_key: str) -> None:
                 response.release()
     except (OSError, HTTPParseError) as err:
         raise GatewayUnreachable(f"no answer from https://{target.host}:{target.port}") from err
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        raise TargetRefused(f"the gateway refuses this API key: {_code(body) or status}")
     if status != http.HTTPStatus.OK:
-        raise TargetRefused(f"the gateway refuses this key or model: {_code(body) or status}")
+        raise GatewayUnreachable(f"the gateway serves no model now: {_code(body) or status}")
+    served = _model_ids(body)
+    if model not in served:
+        raise TargetRefused(f"model {model!r} is not served, but: {', '.join(served) or 'none'}")
+
+
+def _model_ids(body: bytes) -> list[str]:
+    try:
+        return [str(entry["id"]) for entry in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError) as err:
+        raise TargetRefused("the gateway's list of models is malformed") from err
 
 
 def _code(body: bytes) -> str:

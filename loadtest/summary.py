@@ -125,6 +125,11 @@ def summarize(records: Sequence[RequestRecord], profile: Profile) -> RunSummary:
     )
 
 
+def max_lateness_s(ttft: Quantiles) -> float:
+    """How late the generator may dispatch (p99) before its own delay colours the result."""
+    return max(MAX_LATENESS_S, MAX_LATENESS_RATIO * (ttft.p50 or 0.0))
+
+
 def _lateness_s(record: RequestRecord) -> float | None:
     dispatched_ns = record.dispatched_ns
     return None if dispatched_ns is None else (dispatched_ns - record.intended_ns) / 1e9
@@ -163,7 +168,6 @@ def _invalid_reasons(
         reasons.append("unfinished_requests")
     if CONNECTION_FAILED in codes:
         reasons.append("connections_failed")
-    allowed_s = max(MAX_LATENESS_S, MAX_LATENESS_RATIO * (ttft.p50 or 0.0))
-    if lateness.p99 is not None and lateness.p99 > allowed_s:
+    if lateness.p99 is not None and lateness.p99 > max_lateness_s(ttft):
         reasons.append("generator_limited")
     return tuple(reasons)

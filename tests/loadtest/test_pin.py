@@ -31,14 +31,21 @@ NONCE = Nonce(b"\x07" * 32)
 Answer = Callable[[Nonce], bytes]
 
 
+NO_KEY = (401, b'{"error": {"code": "invalid_api_key"}}')
+MODELS = {
+    "Bearer key": (200, b'{"data": [{"id": "tiny"}, {"id": "small"}]}'),
+    "Bearer early": (503, b'{"error": {"code": "upstream_unavailable"}}'),
+    "Bearer odd": (200, b'{"data": [{}]}'),
+}
+
+
 @contextmanager
 def _server(certificate: tuple[Path, Path], answer: Answer) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if "/models/" in self.path:
-                is_known = self.headers["authorization"] == "Bearer key" and "tiny" in self.path
-                body = b"{}" if is_known else b'{"error": {"code": "no_such_thing"}}'
-                self.send_response(200 if is_known else 404)
+            if self.path == "/v1/models":
+                status, body = MODELS.get(self.headers["authorization"], NO_KEY)
+                self.send_response(status)
             else:
                 query = parse_qs(urlsplit(self.path).query)
                 body = answer(Nonce(bytes.fromhex(query["nonce"][0])))
@@ -146,18 +153,28 @@ def test_other_urls_are_refused(certificate: tuple[Path, Path], url: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("model", "api_key", "is_known"),
-    [("tiny", "key", True), ("tiny", "other", False), ("huge", "key", False)],
+    ("model", "api_key", "error", "words"),
+    [
+        ("tiny", "key", None, ""),
+        ("tiny", "other", TargetRefused, "API key: invalid_api_key"),
+        ("huge", "key", TargetRefused, "'huge' is not served, but: tiny, small"),
+        ("tiny", "odd", TargetRefused, "malformed"),
+        ("tiny", "early", GatewayUnreachable, "upstream_unavailable"),
+    ],
 )
 def test_a_wrong_key_or_model_is_told_before_the_run(
-    certificate: tuple[Path, Path], model: str, api_key: str, is_known: bool
+    certificate: tuple[Path, Path],
+    model: str,
+    api_key: str,
+    error: type[LoadTestError] | None,
+    words: str,
 ) -> None:
     with _server(certificate, lambda nonce: b"") as base_url:
         target = target_for(urlsplit(base_url).port or 0, certificate[0])
-        if is_known:
+        if error is None:
             require_model(target, model=model, api_key=api_key)
         else:
-            with pytest.raises(TargetRefused, match="no_such_thing"):
+            with pytest.raises(error, match=words):
                 require_model(target, model=model, api_key=api_key)
 
 

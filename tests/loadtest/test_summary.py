@@ -1,14 +1,17 @@
 """Are a run's numbers right, and does it say when it cannot be trusted?"""
 
+import io
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from loadtest.cli import _print_summary
 from loadtest.load_profile import Profile, load_profile
 from loadtest.records import SKIPPED, UNFINISHED, RequestRecord, load_records
-from loadtest.summary import has_enough_samples, quantiles, summarize
+from loadtest.summary import has_enough_samples, max_lateness_s, quantiles, summarize
 
 MS = 1_000_000
 PROFILE: Profile = load_profile("smoke")
@@ -49,6 +52,10 @@ def test_latency_counts_from_the_intended_start() -> None:
     assert summary.itl_s.p50 == pytest.approx(0.01)
     assert summary.tpot_s.p50 == pytest.approx(0.01)
     assert "generator_limited" in summary.invalid_reasons
+    told = io.StringIO()
+    _print_summary(summary, Console(file=told, width=200))
+    p99_s, bound_s = summary.lateness_s.p99 or 0, max_lateness_s(summary.ttft_s)
+    assert f"lateness: p99 {p99_s * 1e3:.1f} ms, bound {bound_s * 1e3:.1f} ms" in told.getvalue()
 
 
 def _failed(seq: int) -> RequestRecord:
