@@ -34,7 +34,12 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--label", default="default", show_default=True, help="What the key is for.")
-@click.option("--tenant", default="default", show_default=True, help="Whose cache it shares.")
+@click.option(
+    "--tenant",
+    default="default",
+    show_default=True,
+    help="Whose cache it shares: 1 to 128 of A-Z a-z 0-9 . _ - :",
+)
 @config_options
 def create(
     label: str,
