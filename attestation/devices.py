@@ -65,7 +65,7 @@ def verify_gpus(
         )
         if device.revocation is None:
             draft.not_covered.append(_NO_OCSP.format(label))
-        draft.add_submodule(label, anchor=device.anchor, facts=gpu_facts(device))
+        draft.add_submodule(label, anchors=device.anchors, facts=gpu_facts(device))
         claims.append(device)
     with draft.log.step("gpu_topology", "the devices make one machine, each of them once"):
         system = assemble(claims)
@@ -94,7 +94,7 @@ def verify_token(
     if system is not None:
         with log.step("same_devices", "the token is about the devices that were appraised here"):
             _require_same_devices(claims, system)
-    draft.add_submodule("nras", anchor=None, facts=nras_facts(claims))
+    draft.add_submodule("nras", anchors=(), facts=nras_facts(claims))
     draft.admit("nras", submodules=["nras"], verified=claims, not_after=claims.not_after)
     draft.not_covered.append(_JWKS)
     if system is None:

@@ -76,7 +76,7 @@ class Draft:
             evidence, endorsements, anchors=self.narrowed(anchors), at=self.at, log=self.log
         )
         self.claims |= claims.facts
-        self.add_submodule(CPU, anchor=claims.anchor, facts=claims.facts)
+        self.add_submodule(CPU, anchors=(claims.anchor,), facts=claims.facts)
         self.admit(
             claims.section, submodules=[CPU], verified=claims.verified, not_after=claims.not_after
         )
@@ -90,18 +90,19 @@ class Draft:
         return claims
 
     def add_submodule(
-        self, name: str, *, anchor: Anchor | None, facts: Mapping[str, ClaimValue]
+        self, name: str, *, anchors: Sequence[Anchor], facts: Mapping[str, ClaimValue]
     ) -> None:
-        """One verified piece of Evidence by itself.
+        """One verified piece of Evidence by itself, and every root that it rests on.
 
-        ``anchor`` None: trust came from another place than a pinned root.
+        The first is its own. None at all: trust came from another place than a pinned root.
         """
-        status: Tier = "affirming"
-        if anchor is not None:
-            self.anchors.append(anchor)
-            status = "affirming" if anchor.kind == "vendor" else "warning"
-        anchor_name = "" if anchor is None else anchor.name
-        self.submods[name] = Submodule(status=status, trust_anchor=anchor_name, claims=facts)
+        self.anchors.extend(anchors)
+        is_vendors = all(anchor.kind == "vendor" for anchor in anchors)
+        self.submods[name] = Submodule(
+            status="affirming" if is_vendors else "warning",
+            trust_anchor=anchors[0].name if anchors else "",
+            claims=facts,
+        )
 
     def admit(
         self, section: str, *, submodules: Sequence[str], verified: object, not_after: datetime

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from attestation.anchors import Anchor
 from attestation.errors import EndorsementMismatch, PolicyViolation, UntrustedEndorsement
 from attestation.nvidia.chain import DeviceIdentity
 from attestation.nvidia.report import DeviceReport
@@ -55,9 +56,13 @@ class MeasurementMismatch(PolicyViolation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedMeasurements:
-    """Made by ``require_match`` alone: every active entry of every RIM given matched."""
+    """Made by ``require_match`` alone: every active entry of every RIM given matched.
+
+    ``anchors`` are the roots that vouch for the reference values.
+    """
 
     num_matched: int
+    anchors: tuple[Anchor, ...]
     not_after: datetime
 
 
@@ -130,7 +135,9 @@ def require_match(
     for kind, rim in given:  # 4
         require_rim(rim, kind=kind, product=rim.product, version=_version(report, kind))
     return MatchedMeasurements(
-        num_matched=len(expected), not_after=min(rim.not_after for _, rim in given)
+        num_matched=len(expected),
+        anchors=tuple(rim.chain.anchor for _, rim in given),
+        not_after=min(rim.not_after for _, rim in given),
     )
 
 

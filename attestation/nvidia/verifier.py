@@ -72,9 +72,10 @@ class GpuClaims:
         return self.identity.arch
 
     @property
-    def anchor(self) -> Anchor:
-        """The pinned root that its chain ends in."""
-        return self.identity.anchor
+    def anchors(self) -> tuple[Anchor, ...]:
+        """The roots that its chain and its reference values end in, its own first."""
+        matched = () if self.measurements is None else self.measurements.anchors
+        return (self.identity.anchor, *matched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from attestation.appraise import appraise
 from attestation.binding import gpu_digest, gpu_nonce, keyset_digest, report_data, statement_bytes
 from attestation.composite import Session, SessionEndorsements, appraise_session
 from attestation.fake import FakeTee
-from attestation.model import AttestationResult, EvidenceBundle, GpuEntry
+from attestation.model import AttestationResult, EvidenceBundle, GpuEndorsements, GpuEntry
 from attestation.nras.jwks import Jwks, parse_jwks
 from attestation.policy import AppraisalPolicy, load_internal_policy, load_policy
 from attestation.profiles import PROFILES, SessionFacts
@@ -22,6 +22,8 @@ from tests.attestation.nras.samples import good_answer, to_json
 from tests.attestation.nvidia.device import FakeDevice, hopper, pem
 from tests.attestation.samples import AT, NONCE
 from tests.support import fake_snp
+from tests.vectors.nvidia_refs.pki import sign
+from tests.vectors.nvidia_refs.rim_cases import document, resource
 
 KEYSET = samples.keyset()
 DEVICE_NONCE = gpu_nonce(NONCE, keyset_digest(KEYSET))
@@ -66,6 +68,19 @@ def gpu_entry(device: FakeDevice | None = None, nonce: bytes = DEVICE_NONCE) -> 
     return GpuEntry(
         arch="HOPPER", cert_chain=pem(device.certificates()), report=device.report(nonce)
     )
+
+
+def rims(device: FakeDevice | None = None) -> GpuEndorsements:
+    """A driver and a VBIOS RIM that a GPU matches, under the root of ``nvidia_refs.pki``."""
+    measured = (device or hopper()).measurements
+    driver, vbios = (
+        document(
+            version=version,
+            resources=tuple(resource(index, hashes=(measured[index].hex(),)) for index in indexes),
+        )
+        for version, indexes in (("590.12", range(21)), ("96.00.A5.00.01", range(21, 33)))
+    )
+    return GpuEndorsements(rims=(sign(driver).encode(), sign(vbios).encode()), ocsp=())
 
 
 def token(nonce: bytes = DEVICE_NONCE, ueid: str = str(0x2000)) -> bytes:

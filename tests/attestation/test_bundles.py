@@ -4,13 +4,23 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestation.model import EvidenceBundle, GpuEndorsements, parse_bundle
 from attestation.policy import load_policy
 from tests.attestation.nvidia.device import hopper
 from tests.attestation.samples import AT, failures
-from tests.attestation.sessions import bundle, gpu_entry, judge_bundle, relaxed, token
+from tests.attestation.sessions import (
+    all_anchors,
+    bundle,
+    gpu_entry,
+    judge_bundle,
+    relaxed,
+    rims,
+    token,
+)
 from tests.support import fake_snp
+from tests.vectors.nvidia_refs.pki import chain
 
 
 def test_cpu_gpu_and_token_are_accepted_together() -> None:
@@ -129,6 +139,24 @@ def test_reference_values_that_are_no_rims_fail() -> None:
 
     assert not result.is_accepted
     assert result.checks[-2].name == "gpu_rims"
+
+
+def test_a_foreign_root_of_the_reference_values_colours_the_verdict() -> None:
+    """The GPU is a vendor's; what it must measure to is said by a root that the caller added."""
+    sent = bundle((gpu_entry(),), tee="snp")
+    mine = all_anchors().with_foreign(chain()[-1].public_bytes(Encoding.DER), source="test")
+
+    accepted = judge_bundle(sent, gpu_endorsements=rims(), anchors=mine)
+    vendors_only = relaxed(anchor_kinds=frozenset({"vendor"}))
+    refused = judge_bundle(sent, gpu_endorsements=rims(), anchors=mine, policy=vendors_only)
+    unknown = judge_bundle(sent, gpu_endorsements=rims())
+
+    assert (accepted.tier, accepted.is_accepted) == ("warning", True)
+    assert accepted.submods["gpu-0"].claims["measurements_matched"] == 33
+    assert accepted.submods["gpu-0"].status == "warning"
+    assert any(gap.startswith("vendor:") for gap in accepted.not_covered)
+    assert (refused.tier, refused.code) == ("warning", "untrusted_root")
+    assert failures(unknown) == ["untrusted_root"]
 
 
 def test_answers_that_are_no_ocsp_fail() -> None:

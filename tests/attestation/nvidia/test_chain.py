@@ -57,5 +57,5 @@ def test_steps_are_named_by_their_label(label: str | None) -> None:
     name = label or "gpu"
     want = [f"{name}_{step}" for step in steps]
     assert shown == [*want, f"{name}_measurements", f"{name}_revocation", *want]
-    assert claims.anchor == device.pki.anchors.anchors[0]
+    assert claims.anchors[0] == device.pki.anchors.anchors[0]
     assert claims.arch == "HOPPER"
