@@ -63,7 +63,7 @@ def appraise(
             require_needed(policy.nras, "NRAS token", is_there=bundle.nras is not None)
         claims = draft.verify_cpu(bundle.quote, collateral or bundle.collateral, anchors, kind)  # 2
         with draft.log.step("evidence_label", "the Evidence is what its label says"):  # 3
-            _require_label(kind, claims)
+            require_label(kind, claims)
         with draft.log.step("binding", "the quote answers our nonce and names this keyset"):  # 4
             require_bound(bundle, nonce, claims.report_data)
         with draft.log.step("keyset", "the keyset is well formed and current"):  # 5
@@ -174,8 +174,13 @@ def require_needed(need: Need, what: str, *, is_there: bool) -> None:
         raise PolicyViolation("evidence_refused", f"the policy takes no {what} and some came")
 
 
-def _require_label(kind: EvidenceKind, claims: CpuClaims) -> None:
-    """A root that the caller added may stand in for a vendor's, never for the fake one."""
+def require_label(kind: EvidenceKind, claims: CpuClaims) -> None:
+    """The Evidence is of the TEE that its label names, under the kind of root it promises.
+
+    A root that the caller added may stand in for a vendor's, never for the fake one.
+
+    Raises: EndorsementMismatch("tee_type").
+    """
     is_root_right = claims.anchor.kind == kind.anchor_kind or (
         (claims.anchor.kind, kind.anchor_kind) == ("foreign", "vendor")
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
-from attestation.appraise import require_needed, require_profile
+from attestation.appraise import require_label, require_needed, require_profile
 from attestation.devices import verify_gpus, verify_token
 from attestation.draft import Draft, sha256_hex
 from attestation.errors import AttestationError, MalformedEvidence, StaleEvidence
@@ -76,6 +76,8 @@ def appraise_session(
             require_needed(policy.gpu, "GPU evidence", is_there=bool(session.gpu))
             require_needed(policy.nras, "NRAS token", is_there=session.nras is not None)
         cpu = draft.verify_cpu(session.cpu, endorsements.cpu, anchors, kind)  # 2
+        with draft.log.step("evidence_label", "the Evidence is what its label says"):
+            require_label(kind, cpu)
         with draft.log.step("nonce", "the session answers our nonce"):  # 3
             facts = _known_facts(session, nonce, tls_key_sha256)
         device_nonce = profile.gpu_nonce(facts)

@@ -68,6 +68,14 @@ def test_without_our_own_tls_key_the_verdict_says_so() -> None:
     assert any(gap.startswith("channel: the TLS key") for gap in result.not_covered)
 
 
+@pytest.mark.parametrize("label", ["tdx", "sgx"])
+def test_the_evidence_is_what_its_label_says(label: str) -> None:
+    """The fake root signs for no vendor's TEE, and a TDX quote is no enclave's."""
+    result = judge_session(Peer("near").session(label=label))
+
+    assert failures(result) == ["tee_type"]
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_another_nonce_fails(profile: str) -> None:
     result = judge_session(Peer(profile).session(), nonce=samples.OTHER_NONCE)
