@@ -10,6 +10,7 @@ from datetime import datetime
 
 from attestation.anchors import TrustAnchors
 from attestation.binding import gpu_nonce, keyset_digest, require_bound
+from attestation.cache import VerifiedCache
 from attestation.cpu import CpuClaims
 from attestation.devices import verify_gpus, verify_token
 from attestation.draft import MISSING_CODES as MISSING_CODES
@@ -46,13 +47,15 @@ def appraise(
     collateral: TdxCollateral | SnpEndorsements | None = None,
     gpu_endorsements: GpuEndorsements | None = None,
     jwks: Jwks | None = None,
+    cache: VerifiedCache | None = None,
 ) -> AttestationResult:
     """The verdict on a bundle; endorsements given here win over the bundle's own.
 
     ``nonce`` is the one the RelyingParty chose, never one read from the bundle; ``jwks`` are the
-    keys that it fetched from NVIDIA's service, needed when the bundle holds a token.
+    keys that it fetched from NVIDIA's service, needed when the bundle holds a token. A ``cache``
+    that is kept between calls saves time and never changes a verdict.
     """
-    draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(bundle.quote))
+    draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(bundle.quote), cache=cache)
     try:
         with draft.log.step(
             "evidence_kind", "every piece of Evidence is one the policy takes"

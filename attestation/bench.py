@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from attestation.anchors import load_anchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.nras.jwks import parse_jwks
 from attestation.nras.token import verify_nras
@@ -33,7 +34,6 @@ from attestation.policy import load_policy
 from attestation.snp.endorsements import SnpEndorsements
 from attestation.snp.report import parse_report
 from attestation.snp.verifier import SnpVerifier, verify_report
-from attestation.tdx.cache import VerifiedCache
 from attestation.tdx.endorsements import TdxCollateral, parse_collateral
 from attestation.tdx.verifier import TdxVerifier
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.errors import (
@@ -55,6 +56,7 @@ class Draft:
     policy: AppraisalPolicy
     at: datetime
     evidence_sha256: str
+    cache: VerifiedCache | None = None
     log: CheckLog = field(default_factory=CheckLog)
     claims: dict[str, ClaimValue] = field(default_factory=dict)
     submods: dict[str, Submodule] = field(default_factory=dict)
@@ -73,7 +75,12 @@ class Draft:
     ) -> CpuClaims:
         """The CPU TEE's claims, admitted.  Raises: AttestationError."""
         claims = kind.verify(
-            evidence, endorsements, anchors=self.narrowed(anchors), at=self.at, log=self.log
+            evidence,
+            endorsements,
+            anchors=self.narrowed(anchors),
+            at=self.at,
+            log=self.log,
+            cache=self.cache,
         )
         self.claims |= claims.facts
         self.add_submodule(CPU, anchors=(claims.anchor,), facts=claims.facts)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol, cast
 
 from attestation.anchors import AnchorKind, TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.errors import UnsupportedEvidence
@@ -27,8 +28,12 @@ class CpuVerifier(Protocol):
         anchors: TrustAnchors,
         at: datetime,
         log: CheckLog,
+        cache: VerifiedCache | None,
     ) -> CpuClaims:
-        """Raises: AttestationError."""
+        """With a ``cache``, what it has seen verified is not verified again.
+
+        Raises: AttestationError.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

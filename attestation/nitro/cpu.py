@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.nitro.verifier import NitroVerifier
@@ -15,8 +16,9 @@ def verify_cpu(
     anchors: TrustAnchors,
     at: datetime,
     log: CheckLog,
+    cache: VerifiedCache | None = None,
 ) -> CpuClaims:
-    """The claims of a genuine document, which brings its own endorsements.
+    """The claims of a genuine document, which brings its own endorsements: nothing to remember.
 
     Its report data is the nonce that it carries, as long as that is.
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.snp.azure import parse_hcl, require_runtime
@@ -25,6 +26,7 @@ def verify_cpu(
     anchors: TrustAnchors,
     at: datetime,
     log: CheckLog,
+    cache: VerifiedCache | None = None,
 ) -> CpuClaims:
     """The claims of a genuine report; endorsements of another family count as none.
 
@@ -52,6 +54,7 @@ def verify_azure(
     anchors: TrustAnchors,
     at: datetime,
     log: CheckLog,
+    cache: VerifiedCache | None = None,
 ) -> CpuClaims:
     """The claims of the report inside an HCL blob, once it vouches for the blob's runtime JSON.
 

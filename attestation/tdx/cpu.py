@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.model import ClaimValue
@@ -21,13 +22,14 @@ def verify_cpu(
     anchors: TrustAnchors,
     at: datetime,
     log: CheckLog,
+    cache: VerifiedCache | None = None,
 ) -> CpuClaims:
     """The claims of a genuine quote; collateral of another family counts as none.
 
     Raises: AttestationError.
     """
     own = collateral if isinstance(collateral, TdxCollateral) else None
-    claims = TdxVerifier(anchors=anchors).verify(quote, own, at=at, log=log)
+    claims = TdxVerifier(anchors=anchors, cache=cache).verify(quote, own, at=at, log=log)
     status = claims.tcb.status
     return CpuClaims(
         section="tdx",

@@ -20,7 +20,7 @@ from attestation.anchors import Anchor, TrustAnchors
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, EndorsementMismatch, UntrustedEndorsement
 from attestation.tdx import tcb
-from attestation.tdx.cache import Key, Verified, VerifiedCache
+from attestation.cache import Key, Verified, VerifiedCache
 from attestation.tdx.collateral import (
     EnclaveLevel,
     VerifiedQeIdentity,

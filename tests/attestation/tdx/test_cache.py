@@ -21,7 +21,7 @@ from attestation.errors import AttestationError, UntrustedEndorsement
 from attestation.fake import FakeTee
 from attestation.fake.pki import ROOT_NAME, TCB_SIGNER_NAME, FakePki, pem
 from attestation.model import Check
-from attestation.tdx.cache import VerifiedCache
+from attestation.cache import VerifiedCache
 from attestation.tdx.cases import _anchors, _collateral
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.verifier import TdxClaims, TdxVerifier

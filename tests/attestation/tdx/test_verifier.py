@@ -16,7 +16,7 @@ from attestation.fake import FakeTee
 from attestation.fake import pki as fake_pki
 from attestation.fake.attester import _CERT_TYPE_PCK_CHAIN, _CERT_TYPE_QE_REPORT, _typed
 from attestation.fake.pki import PCK_NAME, TCB_SIGNER_NAME, pem
-from attestation.tdx.cache import VerifiedCache
+from attestation.cache import VerifiedCache
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
 from attestation.x509 import verify_chain

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 Verified = TypeVar("Verified")
 Key = tuple[object, ...]  # what kind of object, its bytes, and what it was verified with
 
-MAX_ENTRIES = 64  # seven a platform, four or five of them shared by a whole fleet
+MAX_ENTRIES = 256  # seven a platform, four or five of them shared by a whole fleet, and its GPUs
 MAX_BYTES = 8 * 1024 * 1024  # of keys; a platform's have about 30 KB
 
 
