@@ -259,6 +259,8 @@ def _build(tree: type, values: Mapping[str, object], *, prefix: str) -> Any:
 
 def _derived(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, object]:
     """Defaults that follow from the environment or from other keys."""
+    from telemetry.db.url import sqlite_url
+
     home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
     state_home = environ.get("XDG_STATE_HOME") or home / ".local" / "state"
     cache_home = environ.get("XDG_CACHE_HOME") or home / ".cache"
@@ -270,10 +272,10 @@ def _derived(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
     return {
         "state_dir": paths.state_dir,
         "cache_dir": paths.cache_dir,
-        "database_url": f"sqlite:///{paths.gateway_db}",
+        "database_url": sqlite_url(paths.gateway_db),
         "gateway.workers": (f"unix:{socket}",),
         "worker.socket": socket,
-        "observatory.database_url": f"sqlite:///{paths.telemetry_db}",
+        "observatory.database_url": sqlite_url(paths.telemetry_db),
         "telemetry.endpoint": _endpoint(values),
     }
 

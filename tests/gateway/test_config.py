@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from sqlalchemy import make_url
 
 from gateway.config import ConfigError, StarshadeConfig, describe_keys, load_config
 from gateway.config_sources import IGNORED_VARIABLES
@@ -76,6 +77,18 @@ def test_defaults_follow_the_xdg_folders() -> None:
     assert config.gateway.workers == ("unix:/s/starshade/run/worker-0.sock",)
     assert config.observatory.database_url == "sqlite:////s/starshade/telemetry.db"
     assert load_config(environ=HOME).state_dir == Path("/home/someone/.local/state/starshade")
+
+
+@given(folder=st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1))
+@example(folder="?a=b#c%3F@:&[x]")
+def test_databases_lie_in_the_state_folder_whatever_its_name(folder: str) -> None:
+    config = load_config(flags={"state_dir": f"/s/{folder}/x"}, environ=HOME)
+    for url, path in (
+        (config.database_url, config.paths.gateway_db),
+        (config.observatory.database_url, config.paths.telemetry_db),
+    ):
+        assert (make_url(url).database, make_url(url).query) == (str(path), {})
+        assert load_config(flags={"database_url": url}, environ=HOME).database_url == url
 
 
 def test_derived_defaults_follow_other_keys() -> None:
