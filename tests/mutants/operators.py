@@ -35,7 +35,12 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 _CALLS = {"any": "all", "all": "any", "min": "max", "max": "min"}
-_MESSAGE_CALLS = {"step": 1, "warning": 1, "not_applicable": 1, "cast": 0}  # the argument to leave
+_MESSAGE_CALLS = {  # which argument is only for people, or for a type checker
+    **dict.fromkeys(("step", "warning", "not_applicable"), 1),
+    **dict.fromkeys(("text", "integer", "array", "hex_bytes", "utc_time", "sha256_hex"), 1),
+    **dict.fromkeys(("require_keys", "_object", "_base64"), 1),
+    "cast": 0,
+}
 _MESSAGE_NAMES = frozenset({"what", "_WHAT", "reason", "passed", "label", "strict", "__all__"})
 _MESSAGE_FUNCTIONS = frozenset({"passed"})
 _MAX_CONTEXT_CHARS = 110

@@ -1,5 +1,7 @@
 """Each rule of the verifier and of a policy refuses its one fault, and nothing else does."""
 
+import hashlib
+
 import pytest
 
 from attestation.checks import CheckLog
@@ -62,3 +64,45 @@ def test_a_pinned_root_that_is_no_product_lines_ark(name: str) -> None:
     with pytest.raises(AttestationError) as caught:
         verify(evidence(tee), trusted=anchors(tee))
     assert caught.value.code == "signer_role"
+
+
+def test_every_step_is_in_the_log_by_its_name_in_order() -> None:
+    """These names are what a verdict shows, and what a dashboard counts."""
+    log = CheckLog()
+
+    verify(evidence(), log)
+
+    assert [check.name for check in log.checks] == [
+        "report_format",
+        "endorsements",
+        "vek_chain",
+        "vek_identity",
+        "revocation",
+        "signing_key",
+        "report_signature",
+        "product",
+        "chip",
+        "reported_tcb",
+        "dates",
+    ]
+
+
+def test_each_tcb_is_the_one_of_its_name_and_the_reported_one_counts() -> None:
+    tee = FakeSnp()
+    tcbs = {
+        f"{name}_tcb": tee.tcb(microcode=84 - at)
+        for at, name in enumerate(("current", "committed", "launch"), 1)
+    }
+
+    claims = verify(evidence(report=tee.report(**tcbs)))
+
+    levels = (claims.current_tcb, claims.reported_tcb, claims.committed_tcb, claims.launch_tcb)
+    assert [tcb.microcode for tcb in levels] == [83, 84, 82, 81]
+    assert claims.signing_ca_sha256 == hashlib.sha256(tee.issuer()).hexdigest()
+
+
+def test_a_vlek_names_no_chip_but_the_report_may() -> None:
+    tee = FakeSnp(kind="VLEK")
+
+    assert verify(evidence(tee, report=tee.report(chip_id=CHIP_ID))).chip_id == CHIP_ID
+    assert verify(evidence(tee, report=tee.report(chip_id=bytes(64)))).chip_id is None
