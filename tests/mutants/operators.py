@@ -36,7 +36,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 _CALLS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _MESSAGE_CALLS = {  # which argument is only for people, or for a type checker
-    **dict.fromkeys(("step", "warning", "not_applicable"), 1),
+    **dict.fromkeys(("step", "warning", "not_applicable", "problem"), 1),
     **dict.fromkeys(("text", "integer", "array", "hex_bytes", "utc_time", "sha256_hex"), 1),
     **dict.fromkeys(("require_keys", "_object", "_base64"), 1),
     "cast": 0,
@@ -278,9 +278,10 @@ def _is_text_value(node: ast.BinOp) -> bool:
 
 def _is_for_people(node: ast.stmt) -> bool:
     """A name for messages, or an alias of types: CamelCase by convention."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    if not isinstance(target, ast.Name) or isinstance(node, ast.AugAssign | ast.For):
         return False
-    name = node.targets[0].id
+    name = target.id
     return name in _MESSAGE_NAMES or (name[:1].isupper() and name != name.upper())
 
 

@@ -1,6 +1,7 @@
 """Each rule of the verifier and of a policy refuses its one fault, and nothing else does."""
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_every_step_is_in_the_log_by_its_name_in_order() -> None:
 
 def test_each_tcb_is_the_one_of_its_name_and_the_reported_one_counts() -> None:
     tee = FakeSnp()
-    tcbs = {
+    tcbs: dict[str, Any] = {
         f"{name}_tcb": tee.tcb(microcode=84 - at)
         for at, name in enumerate(("current", "committed", "launch"), 1)
     }
