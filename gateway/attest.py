@@ -14,6 +14,7 @@ from typing import Final
 from attestation.anchors import TrustAnchors
 from attestation.appraise import appraise
 from attestation.binding import keyset_digest
+from attestation.cache import VerifiedCache
 from attestation.channel import (
     ChannelError,
     KeyConfig,
@@ -25,14 +26,17 @@ from attestation.channel import (
     select_key_config,
 )
 from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
-from attestation.errors import AttestationError
+from attestation.errors import AttestationError, MalformedEvidence
 from attestation.keyset import Keyset, parse_keyset
 from attestation.model import MAX_BUNDLE_BYTES, NONCE_BYTES, AttestationResult, Nonce, parse_bundle
 from attestation.policy import AppraisalPolicy
+from attestation.strict_json import JsonObject
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
 from gateway.workers import Grant, VerdictRefused
+from telemetry import semconv
+from telemetry.redact import ALLOWED_ATTRIBUTES
 
 ATTEST_DEADLINE_S: Final = 15.0
 MAX_MODEL_LIST_BYTES: Final = 1 << 20
@@ -52,11 +56,12 @@ class _Appraised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAttestation:
-    """Attests one worker over its own connections."""
+    """Attests one worker over its own connections; `cache` is shared by all workers."""
 
     address: str
     policy: AppraisalPolicy
     anchors: TrustAnchors
+    cache: VerifiedCache
     rng: Rng = field(repr=False)
     utc_now: Callable[[], datetime]
     clocks: Clocks
@@ -109,10 +114,12 @@ class LiveAttestation:
         )
         if appraised.code is not None:
             raise VerdictRefused(appraised.code, facts)
-        lease = self._lease(appraised, node, epoch, at)
+        lease, replica = self._lease(appraised, node, epoch, at)
         models = await self._models(client, lease.key_config)  # 4
         facts = replace(facts, lease_not_after=lease.not_after)
-        return Grant(lease=lease, client=client, models=models, facts=facts)  # 5
+        return Grant(  # 5
+            lease=lease, client=client, replica=replica, models=models, facts=facts
+        )
 
     def _appraise(self, bundle: bytes, keys: bytes, nonce: Nonce, at: datetime) -> _Appraised:
         """Runs in a thread; every reason to refuse becomes a code."""
@@ -120,12 +127,19 @@ class LiveAttestation:
             evidence = parse_bundle(bundle)
         except AttestationError as err:
             return _Appraised(code=err.code)
-        result = appraise(evidence, nonce=nonce, policy=self.policy, anchors=self.anchors, at=at)
+        result = appraise(
+            evidence,
+            nonce=nonce,
+            policy=self.policy,
+            anchors=self.anchors,
+            at=at,
+            cache=self.cache,
+        )
         if not result.is_accepted:
             code = result.code or "not_accepted"
             return _Appraised(code=code, tee=evidence.tee, result=result)
         try:
-            keyset = parse_keyset(evidence.keyset)
+            keyset = _parse_named_keyset(evidence.keyset)
             attested = [key.config_sha256 for key in keyset.ohttp]
             key_config = select_key_config(parse_key_configs(keys), attested)
         except (AttestationError, ChannelError) as err:
@@ -139,11 +153,14 @@ class LiveAttestation:
             key_config=key_config,
         )
 
-    def _lease(self, appraised: _Appraised, node: str, epoch: int, at: datetime) -> Lease:
+    def _lease(
+        self, appraised: _Appraised, node: str, epoch: int, at: datetime
+    ) -> tuple[Lease, str]:
+        """The lease, and the replica that it is a lease on."""
         result, keyset, key_config = appraised.result, appraised.keyset, appraised.key_config
         if result is None or keyset is None or key_config is None or not appraised.keyset_sha256:
             raise GatewayError("internal_error", "An accepted verdict lacks its parts.")
-        return Lease(
+        lease = Lease(
             verdict_id=result.verdict_id,
             node=node,
             evidence_digest=result.evidence_sha256,
@@ -157,6 +174,7 @@ class LiveAttestation:
             simulated=result.simulated,
             code=result.code,
         )
+        return lease, keyset.replica
 
     async def _models(self, client: WorkerClient, key_config: KeyConfig) -> tuple[str, ...]:
         request = bhttp.Request(
@@ -176,6 +194,14 @@ class LiveAttestation:
             raise GatewayError("upstream_error", "The worker's model list is malformed.") from None
         finally:
             await exchange.aclose()
+
+
+def _parse_named_keyset(value: JsonObject) -> Keyset:
+    """A keyset whose replica may be named in spans and URLs. Raises: MalformedEvidence."""
+    keyset = parse_keyset(value)
+    if ALLOWED_ATTRIBUTES[semconv.WORKER_ID](keyset.replica) is None:
+        raise MalformedEvidence("format", "keyset.replica: want an identifier")
+    return keyset
 
 
 def http_date(at: datetime) -> str:

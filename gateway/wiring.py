@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation.anchors import load_anchors
+from attestation.cache import VerifiedCache
 from attestation.channel import ChunkLimits, KeyConfig, ServerKey
 from attestation.keyset import OhttpKey, TlsKey
 from attestation.policy import AppraisalPolicy, load_policy
@@ -87,9 +88,10 @@ def build_gateway_app(
     provider = _provider(config, semconv.SERVICE_GATEWAY, _GATEWAY_ID, exporter)
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=_GATEWAY_ID)
     drain = Drain(drain_s=_own_drain_s(config.gateway.drain_s))
+    verified = VerifiedCache()
     directory = WorkerDirectory(
         [
-            (node_id, _attestation(address, policy, clocks))
+            (node_id, _attestation(address, policy, verified, clocks))
             for address, node_id in node_ids(config.gateway.workers).items()
         ],
         utc_now=_utc_now,
@@ -278,11 +280,14 @@ def load_model_engine(
     )
 
 
-def _attestation(address: str, policy: AppraisalPolicy, clocks: Clocks) -> LiveAttestation:
+def _attestation(
+    address: str, policy: AppraisalPolicy, cache: VerifiedCache, clocks: Clocks
+) -> LiveAttestation:
     return LiveAttestation(
         address=address,
         policy=policy,
         anchors=load_anchors(),
+        cache=cache,
         rng=os.urandom,
         utc_now=_utc_now,
         clocks=clocks,

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app import GatewayApp
+from gateway.attest import LiveAttestation
 from gateway.wiring import node_ids
 from tests.gateway.support import running_stack
 
@@ -25,3 +27,18 @@ def test_workers_of_equal_socket_names_are_told_apart() -> None:
         "unix:/b/w.sock": "w:1",
         "http://127.0.0.1:9000": "127.0.0.1:9000",
     }
+
+
+def test_all_workers_share_one_cache_and_attestation_fills_it(tmp_path: Path) -> None:
+    socket = tmp_path / "run" / "worker-0.sock"
+    workers = (f"unix:{socket}", f"unix:{tmp_path}/nobody.sock")
+    with running_stack(tmp_path, gateway__workers=workers) as stack:
+        app: GatewayApp = stack.gateway.app
+        caches = []
+        for node in app.services.directory.nodes:
+            assert isinstance(node.attestation, LiveAttestation)
+            caches.append(node.attestation.cache)
+
+    assert len(caches) == 2
+    assert caches[0] is caches[1]
+    assert len(caches[0]) > 0
