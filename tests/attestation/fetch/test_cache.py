@@ -105,6 +105,17 @@ def test_a_damaged_file_is_a_miss_and_lowers_no_floor(
     assert _data(cache) == b"object"
 
 
+def test_an_edited_record_is_no_record(tmp_path: Path) -> None:
+    cache = CollateralCache(folder=tmp_path)
+    _store(cache, b"object")
+    for folder in ("slots", "floors"):
+        (path,) = (tmp_path / folder).iterdir()
+        path.write_bytes(path.read_bytes().replace(b'"17"', b'"99"'))
+
+    assert cache.find(_SLOT) is None
+    cache.require_not_older(_SLOT, _window(number=18))
+
+
 def test_a_slot_of_another_name_in_its_place_is_a_miss(tmp_path: Path) -> None:
     cache = CollateralCache(folder=tmp_path)
     _store(cache, b"mine")

@@ -57,6 +57,13 @@ def test_everything_set(tmp_path: Path) -> None:
     assert (config.refresh_after_s, config.max_cache_bytes) == (60, 1000)
 
 
+def test_the_page_shows_every_setting() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "collateral.md").read_text()
+    for line in _ALL.strip().splitlines():
+        name = line.split("=")[0].strip()
+        assert f"\n{name}" in page, name
+
+
 def test_all_problems_are_reported_together() -> None:
     with pytest.raises(FetchConfigError) as caught:
         parse_fetch_config(

@@ -196,6 +196,7 @@ def test_a_redirect_to_a_configured_host_is_followed(service: FakeService) -> No
         "http://evil.example/",
         "https://evil.example/thing",
         "https://127.0.0.1/thing",
+        "https://127.0.0.1:{port}/thing",
         "//localhost/thing",
         "file:///etc/passwd",
         "http://user:secret@127.0.0.1:{port}/thing",
