@@ -111,7 +111,9 @@ class Endorser:
         if held is not None and (
             self.fetcher is None or (is_usable and not self._is_due(held.fetched_at))
         ):
-            return self._note(spec, held.data, _FROM_CACHE, "" if is_usable else _NOT_CURRENT)
+            return self._note(
+                spec, held.data, held.window, _FROM_CACHE, "" if is_usable else _NOT_CURRENT
+            )
         if self.fetcher is None:
             raise FetchFailed(spec.code, "offline", f"{spec.what}: not in the cache, and offline")
         try:
@@ -119,7 +121,7 @@ class Endorser:
         except AttestationError as err:
             if held is None or not is_usable:
                 raise
-            return self._note(spec, held.data, _FROM_CACHE, f"not refreshed: {err}")
+            return self._note(spec, held.data, held.window, _FROM_CACHE, f"not refreshed: {err}")
 
     def _held(self, spec: ObjectSpec) -> _Held | None:
         """What the cache has, verified again."""
@@ -140,7 +142,7 @@ class Endorser:
 
     def _fetch(self, spec: ObjectSpec, fetcher: "Fetcher") -> bytes:
         first: AttestationError | None = None
-        dated: tuple[bytes, str] | None = None
+        dated: tuple[bytes, Window, str] | None = None
         for base in fetcher.config.urls[spec.service]:
             host = urlsplit(base).hostname or ""
             try:
@@ -151,8 +153,8 @@ class Endorser:
                 first = first or err
                 continue
             if window.is_current(self.at):
-                return self._note(spec, data, host)
-            dated = dated or (data, host)
+                return self._note(spec, data, window, host)
+            dated = dated or (data, window, host)
         if dated is not None:
             return self._note(spec, *dated, _NOT_CURRENT)
         if first is None:
@@ -172,12 +174,14 @@ class Endorser:
             said = f"{spec.what}: older than what was seen before"
             raise FetchFailed(spec.code, "rollback", said) from err
 
-    def _note(self, spec: ObjectSpec, data: bytes, origin: str, note: str = "") -> bytes:
+    def _note(
+        self, spec: ObjectSpec, data: bytes, window: Window, origin: str, note: str = ""
+    ) -> bytes:
         self.obtained.append(
             Obtained(
                 what=spec.what,
                 origin=origin,
-                valid_until=spec.verify(data).next_update,
+                valid_until=window.next_update,
                 sha256=hashlib.sha256(data).hexdigest(),
                 note=note,
             )
