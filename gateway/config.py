@@ -96,7 +96,9 @@ class GatewaySettings:
 class WorkerSettings:
     """The process inside the TEE."""
 
-    id: Annotated[str, Key("Name of this worker.", rules.identifier)] = "worker-0"
+    id: Annotated[
+        str, Key("Name of this worker, unlike that of any other worker.", rules.identifier)
+    ] = "worker-0"
     socket: Annotated[
         Path,
         Key("Unix socket to listen on; others must not be able to enter its folder (mode 0700)."),

@@ -285,7 +285,7 @@ def _attest_attributes(facts: AttestFacts) -> Attributes:
     if result is None:
         return attributes
     attributes |= {
-        semconv.ATTESTATION_TIER: result.tier,
+        semconv.ATTESTATION_TIER: result.tier if facts.error_code is None else "contraindicated",
         semconv.ATTESTATION_SIMULATED: result.simulated,
         semconv.ATTESTATION_TRUST_ANCHOR: result.trust_anchor,
         semconv.ATTESTATION_POLICY: result.policy_name,
@@ -293,8 +293,9 @@ def _attest_attributes(facts: AttestFacts) -> Attributes:
         semconv.ATTESTATION_VERDICT_ID: result.verdict_id,
         semconv.ATTESTATION_NOT_AFTER_S: (facts.lease_not_after or result.not_after).timestamp(),
     }
-    if result.code is not None:
-        attributes[semconv.ATTESTATION_CODE] = result.code
+    code = result.code or facts.error_code  # what is wrong with accepted Evidence is ours to say
+    if code is not None:
+        attributes[semconv.ATTESTATION_CODE] = code
     return attributes
 
 

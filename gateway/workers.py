@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -26,6 +26,7 @@ FIRST_RETRY: Final = timedelta(seconds=0.25)
 LAST_RETRY: Final = timedelta(seconds=1)
 REJECTED_RETRY: Final = timedelta(seconds=5)
 DISPATCH_WAIT_S: Final = 5.0  # how long a request waits for a worker that has no lease
+REPLICA_MISMATCH: Final = "replica_mismatch"
 RAN_OUT_CODES: Final = frozenset(
     {"certificate_time", "collateral_expired", "crl_expired", "keyset_expired"}
 )
@@ -33,10 +34,14 @@ RAN_OUT_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a successful attestation gives: the lease, its connections, the models behind it."""
+    """What a successful attestation gives: the lease, its connections, who and what is behind it.
+
+    `replica` is the name in the attested keyset.
+    """
 
     lease: Lease
     client: WorkerClient = field(repr=False)
+    replica: str
     models: tuple[str, ...]
     facts: AttestFacts
 
@@ -66,9 +71,11 @@ class WorkerAttestation(Protocol):
 class WorkerNode:
     """One configured worker; changed only by the directory."""
 
-    id: str
+    name: str  # of its address
     attestation: WorkerAttestation
     machine: LeaseMachine
+    replica: str | None = None  # as it attested first; it stays the same from then on
+    models: tuple[str, ...] = ()  # of the last grant, which may have ended
     grant: Grant | None = None
     leaving: list[WorkerClient] = field(default_factory=list)  # of earlier grants, still streaming
     num_failures: int = 0  # transport failures since the worker last answered
@@ -78,6 +85,11 @@ class WorkerNode:
     is_suspect: bool = False
     is_silent: bool = False  # it left a request unanswered and has not attested since
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # the keeper looks again
+
+    @property
+    def id(self) -> str:
+        """The name that the worker's own spans carry, as soon as it has attested it."""
+        return self.name if self.replica is None else self.replica
 
     def is_serving(self, now: datetime) -> bool:
         return self.grant is not None and not self.is_silent and self.machine.usable(now)
@@ -96,8 +108,8 @@ class WorkerDirectory:
         report: Callable[[AttestFacts], None],
     ) -> None:
         self._nodes = [
-            WorkerNode(id=node, attestation=attestation, machine=LeaseMachine(node=node))
-            for node, attestation in nodes
+            WorkerNode(name=name, attestation=attestation, machine=LeaseMachine(node=name))
+            for name, attestation in nodes
         ]
         self._utc_now = utc_now
         self._clocks = clocks
@@ -129,27 +141,29 @@ class WorkerDirectory:
         Raises: GatewayError `model_not_found`, `upstream_verification_failed`,
         `upstream_unavailable`.
         """
-        serving = self._serving() or await self._await_serving()
-        able = [node for node in serving if node.grant and model in node.grant.models]
+        able = self._serving(model)
         if not able:
-            raise GatewayError(
-                "model_not_found", "The model does not exist or is not served here.", param="model"
-            )
+            await self._await_serving(self._nodes)
+            able = self._serving(model) or await self._await_able(model)
         return min(able, key=lambda node: node.grant.client.num_open if node.grant else 0)
 
     async def models(self) -> tuple[str, ...]:
         """Raises: GatewayError as `node_for` when no worker is verified."""
-        serving = self._serving() or await self._await_serving()
-        return tuple(sorted({m for node in serving if node.grant for m in node.grant.models}))
+        serving = await self._await_serving(self._nodes)
+        return tuple(sorted({model for node in serving for model in node.models}))
+
+    def knows(self, model: str) -> bool:
+        """Whether a worker serves the model, or did when it was last verified."""
+        return any(model in node.models for node in self._nodes)
 
     def require_lease(self, node: WorkerNode) -> Grant:
         """The grant to seal under, checked at this moment. Raises: GatewayError."""
         try:
             lease = node.machine.require_lease(self._utc_now())
         except NoUsableLease:
-            raise self._refusal() from None
+            raise _refusal([node]) from None
         if node.grant is None or node.grant.lease != lease:
-            raise self._refusal()
+            raise _refusal([node])
         return node.grant
 
     def suspect(self, node: WorkerNode) -> None:
@@ -177,10 +191,12 @@ class WorkerDirectory:
         now = self._utc_now()
         if any(node.is_serving(now) and node.num_failures == 0 for node in self._nodes):
             return None
-        return self._refusal()
+        return _refusal(self._nodes)
 
     def find(self, node_id: str) -> WorkerNode | None:
-        return next((node for node in self._nodes if node.id == node_id), None)
+        """The worker of this id; one that attested it before one whose address is named so."""
+        found = [node for node in self._nodes if node.id == node_id]
+        return min(found, key=lambda node: node.replica is None, default=None)
 
     # -- keeping leases --------------------------------------------------------------------
 
@@ -216,7 +232,8 @@ class WorkerDirectory:
 
     async def _attest_once(self, node: WorkerNode, attempt: int, started_ns: int) -> None:
         try:
-            grant = await node.attestation.attest(node=node.id, epoch=node.machine.epoch)
+            grant = await node.attestation.attest(node=node.name, epoch=node.machine.epoch)
+            await self._require_same_replica(node, grant)
         except VerdictRefused as err:
             node.machine = node.machine.rejected(
                 err.code, now=self._utc_now(), retry_after=REJECTED_RETRY
@@ -232,12 +249,21 @@ class WorkerDirectory:
                 grant.lease, attempt=attempt, now=now, jitter_ratio=self._jitter()
             )
             if node.machine.lease is grant.lease:
+                node.replica, node.models = grant.replica, grant.models
                 await self._replace_grant(node, grant)
                 node.num_failures, node.failure_code = 0, None
                 node.is_silent = False
             else:
                 await grant.client.retire()
             self._record(node, grant.facts)
+
+    async def _require_same_replica(self, node: WorkerNode, grant: Grant) -> None:
+        """A worker stays who it was, and nobody else is. Raises: VerdictRefused."""
+        holder = next((n for n in self._nodes if n.replica == grant.replica), node)
+        if node.replica in (None, grant.replica) and holder is node:
+            return
+        await grant.client.abort()
+        raise VerdictRefused(REPLICA_MISMATCH, replace(grant.facts, error_code=REPLICA_MISMATCH))
 
     def _fail(self, node: WorkerNode, attempt: int, started_ns: int, code: str) -> None:
         retry_after = min(FIRST_RETRY * 2 ** min(node.num_failures, 10), LAST_RETRY)
@@ -275,48 +301,73 @@ class WorkerDirectory:
                 await client.abort()
 
     def _record(self, node: WorkerNode, facts: AttestFacts) -> None:
+        facts = replace(facts, worker_id=node.id)
         node.last_facts = facts
         self._report(facts)
 
     # -- choosing --------------------------------------------------------------------------
 
-    def _serving(self) -> list[WorkerNode]:
+    def _serving(self, model: str | None = None) -> list[WorkerNode]:
         now = self._utc_now()
-        return [node for node in self._nodes if node.is_serving(now)]
+        serving = [node for node in self._nodes if node.is_serving(now)]
+        return [node for node in serving if model is None or model in node.models]
 
-    async def _await_serving(self) -> list[WorkerNode]:
-        """Workers that serve once a refresh has helped; the first that does is enough."""
+    async def _await_able(self, model: str) -> list[WorkerNode]:
+        """Workers that serve the model again. Raises: GatewayError, of them or that none ever did.
+
+        A worker that is verified now and does not name the model has given it up.
+        """
+        down = [node for node in self._nodes if model in node.models]
+        if down:
+            await self._await_serving(down)
+        able = self._serving(model)
+        if not able:
+            raise GatewayError(
+                "model_not_found", "The model does not exist or is not served here.", param="model"
+            )
+        return able
+
+    async def _await_serving(self, nodes: Sequence[WorkerNode]) -> list[WorkerNode]:
+        """Those of `nodes` that serve, once a refresh has helped; the first that does is enough.
+
+        Raises: GatewayError when none does.
+        """
         now = self._utc_now()
+        if serving := [node for node in nodes if node.is_serving(now)]:
+            return serving
         waits = {
             asyncio.ensure_future(self._refresh(node))
-            for node in self._nodes
+            for node in nodes
             if node.machine.state(now) is not LeaseState.QUARANTINED
             and (node.machine.is_refreshing or node.is_suspect or node.machine.should_refresh(now))
         }
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DISPATCH_WAIT_S):
-                    while waits and not self._serving():
+                    while waits and not any(node.is_serving(self._utc_now()) for node in nodes):
                         _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        serving = self._serving()
+        now = self._utc_now()
+        serving = [node for node in nodes if node.is_serving(now)]
         if not serving:
-            raise self._refusal()
+            raise _refusal(nodes)
         return serving
 
-    def _refusal(self) -> GatewayError:
-        codes = [node.machine.quarantine_code for node in self._nodes]
-        rejected = next((code for code in codes if code is not None), None)
-        if rejected is not None:
-            return GatewayError(
-                "upstream_verification_failed",
-                f"No worker passed attestation: {rejected}.",
-                detail_code=rejected,
-            )
-        failed = next((node.failure_code for node in self._nodes if node.failure_code), None)
-        cause = f": {failed}" if failed is not None else ""
+
+def _refusal(nodes: Sequence[WorkerNode]) -> GatewayError:
+    """Why none of `nodes` can be sealed to."""
+    codes = [node.machine.quarantine_code for node in nodes]
+    rejected = next((code for code in codes if code is not None), None)
+    if rejected is not None:
         return GatewayError(
-            "upstream_unavailable", f"No verified worker can be reached{cause}.", detail_code=failed
+            "upstream_verification_failed",
+            f"No worker passed attestation: {rejected}.",
+            detail_code=rejected,
         )
+    failed = next((node.failure_code for node in nodes if node.failure_code), None)
+    cause = f": {failed}" if failed is not None else ""
+    return GatewayError(
+        "upstream_unavailable", f"No verified worker can be reached{cause}.", detail_code=failed
+    )

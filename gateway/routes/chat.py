@@ -43,7 +43,8 @@ async def _answer(request: Request, services: Services, trace: ChatTrace) -> Res
     chat = await _read_chat(request)
     trace.facts.is_streamed = chat.is_streamed
     trace.facts.max_tokens = chat.output_token_limit
-    if chat.model in await services.directory.models():
+    directory = services.directory
+    if directory.knows(chat.model) or chat.model in await directory.models():
         trace.facts.model = chat.model  # only names that we know reach a span
     opening = services.relay.open(chat, inner_body(chat), principal, trace)
     exchange = await until_disconnected(request.receive, opening)

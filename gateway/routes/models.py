@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.problems import GatewayError
 from gateway.services import authenticated, services_of
 
 
@@ -18,10 +17,7 @@ async def list_models(request: Request) -> Response:
 async def get_model(request: Request) -> Response:
     await authenticated(request)
     name = request.path_params["model"]
-    if name not in await services_of(request).directory.models():
-        raise GatewayError(
-            "model_not_found", "The model does not exist or is not served here.", param="model"
-        )
+    await services_of(request).directory.node_for(name)
     return JSONResponse(_entry(name))
 
 

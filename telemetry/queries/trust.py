@@ -29,6 +29,7 @@ _BY_CODE: Final = {
     "measurement_mismatch": "The worker's measurement is not one the policy expects.",
     "nonce_mismatch": "The evidence is not fresh: it answers another nonce.",
     "quote_signature": "The signature of the quote is wrong.",
+    "replica_mismatch": "The worker attests to be another one than before, or one that exists.",
     "report_data": "The evidence is bound to other data than the worker's keys.",
     "tcb_status": "The platform's firmware level is not one the policy accepts.",
     "untrusted_root": "The evidence ends in a root that the policy does not trust.",

@@ -249,11 +249,12 @@ def test_broken_engine_fails_the_request_only(tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_an_error_in_the_paths_own_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def explode(_self: Any) -> None:
+    def explode(*_: Any) -> None:
         raise RuntimeError("the prompt was hello")
 
     with running_stack(tmp_path) as stack:
         monkeypatch.setattr("gateway.workers.WorkerDirectory.models", explode)
+        monkeypatch.setattr("gateway.workers.WorkerDirectory.node_for", explode)
         monkeypatch.setattr("gateway.worker.app.WorkerState.require_ready", explode)
         refused(stack.chat(), 500, "internal_error")
         probe = stack.client.get("/readyz")

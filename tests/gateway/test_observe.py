@@ -14,7 +14,16 @@ from sqlalchemy import update
 from gateway.db import open_engine
 from gateway.db.engine import writing
 from gateway.db.models import ApiKeyRow
-from tests.gateway.support import Stack, running_stack, wait_until
+from gateway.workers import WorkerDirectory
+from tests.gateway.support import (
+    Stack,
+    error_of,
+    make_config,
+    make_worker_app,
+    running_stack,
+    wait_until,
+)
+from tests.support.servers import ServerThread
 
 ALWAYS = {
     "gen_ai.operation.name",
@@ -108,6 +117,48 @@ def test_a_streamed_answer(stack: Stack) -> None:
     assert children == ["seal", "stream"]
     assert attributes["starshade.itl.count"] == attributes["starshade.output.chunks"] - 1
     assert 0 < attributes["gen_ai.response.time_to_first_chunk"] < 5
+
+
+def test_gateway_and_worker_name_the_worker_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("named")
+    with running_stack(folder, worker__id="blue-7") as stack:
+        response = stack.chat()
+        attributes, _ = tree_of(stack, response.headers["x-request-id"])
+        assert attributes["starshade.worker.id"] == "blue-7"
+        assert [span.name for span in stack.spans("attest")] == ["attest blue-7"]
+        assert [node["id"] for node in stack.client.get("/v1/nodes").json()["data"]] == ["blue-7"]
+    (engine,) = [s for s in stack.worker_spans.get_finished_spans() if s.name == "engine"]
+    assert (engine.attributes or {})["starshade.worker.id"] == "blue-7"
+
+
+def test_accepted_evidence_of_another_worker_is_a_rejection(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with running_stack(tmp_path_factory.mktemp("changed")) as stack:
+        stack.worker.stop()
+        other = make_config(stack.config.state_dir, worker__id="another")
+        app = make_worker_app(other, stack.engine, stack.worker_spans)
+        with ServerThread(app, uds=stack.config.worker.socket):
+            directory = stack.gateway.app.services.directory
+            wait_until(lambda: _reattested(stack, directory) == "replica_mismatch")
+            answer = stack.chat()
+        assert (answer.status_code, error_of(answer)["code"]) == (
+            503,
+            "upstream_verification_failed",
+        )
+        attributes = dict(stack.spans("attest")[-1].attributes or {})
+    assert attributes["starshade.worker.id"] == "worker-0"
+    assert attributes["starshade.attestation.tier"] == "contraindicated"
+    assert attributes["starshade.attestation.code"] == "replica_mismatch"
+
+
+def _reattested(stack: Stack, directory: WorkerDirectory) -> str | None:
+    """The code of the one worker after another attestation."""
+    (node,) = directory.nodes
+    stack.gateway.run(directory.reattest(node))
+    return node.machine.quarantine_code
 
 
 def test_requests_that_never_left(stack: Stack) -> None:

@@ -10,7 +10,7 @@ from attestation.channel import Lease, ServerKey
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
-from gateway.workers import Grant, VerdictRefused, WorkerDirectory
+from gateway.workers import LAST_RETRY, Grant, VerdictRefused, WorkerDirectory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TERM = timedelta(seconds=300)
@@ -31,6 +31,7 @@ class ScriptedWorker:
         self.name = name
         self.clock = clock
         self.models = models
+        self.replica = name
         self.failure: Exception | None = None
         self.num_asked = 0
         self.may_answer = asyncio.Event()
@@ -55,7 +56,13 @@ class ScriptedWorker:
             simulated=True,
         )
         client = WorkerClient("unix:/nowhere")
-        return Grant(lease=lease, client=client, models=self.models, facts=facts(None))
+        return Grant(
+            lease=lease,
+            client=client,
+            replica=self.replica,
+            models=self.models,
+            facts=facts(None),
+        )
 
     async def evidence(self, nonce_hex: str) -> bytes:
         return nonce_hex.encode()
@@ -282,6 +289,99 @@ async def test_an_unverified_worker_is_never_chosen_beside_a_verified_one(
     assert {(await directory.node_for("m")).id for _ in range(5)} == {"w"}
     assert (await refusal(directory, "secret")).code == "model_not_found"
     assert await directory.models() == ("m",)
+
+
+async def test_a_model_whose_only_worker_is_down_is_unavailable_not_unknown(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    other = ScriptedWorker("other", clock, models=("rare",))
+    directory = make(worker, other)
+    assert not directory.knows("rare")
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    assert directory.knows("rare")
+    other.failure = refused("debug_enabled")
+    await directory.reattest(directory.nodes[1])
+    refusal_now = await refusal(directory, "rare")
+    assert (refusal_now.code, refusal_now.detail_code) == (
+        "upstream_verification_failed",
+        "debug_enabled",
+    )
+    other.failure = None
+    await directory.reattest(directory.nodes[1])
+    other.failure = UNREACHABLE
+    clock.now += TERM
+    await directory.reattest(directory.nodes[0])
+    assert (await refusal(directory, "rare")).code == "upstream_unavailable"
+    assert (await refusal(directory, "never")).code == "model_not_found"
+    assert (await directory.node_for("m")).id == "w"
+    other.failure = None
+    clock.now += LAST_RETRY
+    assert (await directory.node_for("rare")).id == "other"  # the request itself asked again
+
+
+async def test_a_worker_that_now_serves_another_model_has_given_the_first_one_up(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    assert (await directory.node_for("m")).id == "w"
+    worker.models = ("n",)
+    await directory.reattest(directory.nodes[0])
+    assert (await refusal(directory, "m")).code == "model_not_found"
+
+
+async def test_a_worker_is_known_by_what_it_attests(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report.append)
+    worker.replica, worker.failure = "replica-7", UNREACHABLE
+    await directory.reattest(directory.nodes[0])
+    worker.failure = None
+    clock.now += LAST_RETRY
+    node = await directory.node_for("m")
+    assert (node.id, directory.find("replica-7"), directory.find("w")) == ("replica-7", node, None)
+    worker.failure = refused("debug_enabled")
+    await directory.reattest(node)
+    assert [f.worker_id for f in report] == ["w", "replica-7", "replica-7"]
+
+
+async def test_a_worker_may_not_become_another_one(make: Make, worker: ScriptedWorker) -> None:
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report.append)
+    await directory.node_for("m")
+    worker.replica = "someone-else"
+    await directory.reattest(directory.nodes[0])
+    refusal_now = await refusal(directory)
+    assert (refusal_now.code, refusal_now.detail_code) == (
+        "upstream_verification_failed",
+        "replica_mismatch",
+    )
+    assert [(f.worker_id, f.error_code) for f in report] == [
+        ("w", None),
+        ("w", "replica_mismatch"),
+    ]
+
+
+async def test_two_workers_may_not_be_the_same_one(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    twin = ScriptedWorker("twin", clock)
+    twin.replica = worker.replica
+    directory = make(worker, twin)
+    await directory.reattest(directory.nodes[0])
+    await directory.reattest(directory.nodes[1])
+    assert directory.nodes[1].machine.quarantine_code == "replica_mismatch"
+    assert (await directory.node_for("m")) is directory.nodes[0]
+
+
+async def test_a_name_not_yet_attested_hides_no_worker_that_attests_it(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    attested = ScriptedWorker("elsewhere", clock)
+    attested.replica = "w"
+    directory = make(worker, attested)
+    await directory.reattest(directory.nodes[1])
+    assert directory.find("w") is directory.nodes[1]
 
 
 async def test_the_least_busy_worker_is_chosen(
