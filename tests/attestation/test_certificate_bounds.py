@@ -1,0 +1,168 @@
+"""Certificates at the edges of what is read: sizes, key lengths, names short and long."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+from attestation.certificate import (
+    MAX_CERTIFICATE_BYTES,
+    MAX_CERTIFICATES,
+    MAX_CHAIN_BYTES,
+    Certificate,
+    parse_certificate,
+    parse_chain,
+    subject_public_key_info,
+)
+from attestation.errors import AttestationError
+from tests.attestation.samples import AT
+from tests.support.fake_snp import pem
+
+_KEY = ec.derive_private_key(7, ec.SECP256R1())
+_P256_OID = bytes.fromhex("2a8648ce3d030107")
+
+
+def _name(*texts: str) -> x509.Name:
+    """A common name, then as many organisations as it takes."""
+    oids = [NameOID.COMMON_NAME] + [NameOID.ORGANIZATION_NAME] * len(texts)
+    return x509.Name(map(x509.NameAttribute, oids, texts))
+
+
+def _issue(
+    subject: x509.Name | None = None,
+    issuer: x509.Name | None = None,
+    public_key: rsa.RSAPublicKey | None = None,
+    extra_bytes: int = 0,
+) -> bytes:
+    subject = _name("leaf") if subject is None else subject
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or _name("ca"))
+        .public_key(public_key or _KEY.public_key())
+        .serial_number(7)
+        .not_valid_before(AT - timedelta(days=1))
+        .not_valid_after(AT + timedelta(days=1))
+    )
+    if extra_bytes:
+        extra = x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), bytes(extra_bytes))
+        builder = builder.add_extension(extra, critical=False)
+    certificate = builder.sign(_KEY, hashes.SHA256(), ecdsa_deterministic=True)
+    return certificate.public_bytes(Encoding.DER)
+
+
+def _read(data: bytes) -> Certificate:
+    return parse_certificate(data, what="it", key_kinds=frozenset({"p256", "rsa"}))
+
+
+def _code(read: Callable[[bytes], object], data: bytes) -> str | None:
+    try:
+        read(data)
+    except AttestationError as err:
+        return err.code
+    return None
+
+
+def _chain(data: bytes) -> Sequence[Certificate]:
+    return parse_chain(data, what="chain")
+
+
+@pytest.mark.parametrize("num_organisations", range(6))
+@pytest.mark.parametrize("length", [1, 2, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 63, 64])
+def test_names_of_any_length_are_found_in_the_bytes(num_organisations: int, length: int) -> None:
+    """One, two and three bytes of DER length, and each edge between them."""
+    subject = _name("leaf", *("o" * length for _ in range(num_organisations)))
+    issuer = _name("ca", *("p" * length for _ in range(num_organisations)))
+
+    certificate = _read(_issue(subject, issuer))
+
+    assert certificate.subject_der == subject.public_bytes()
+    assert certificate.issuer_der == issuer.public_bytes()
+    assert (certificate.subject, certificate.issuer) == (subject, issuer)
+
+
+def test_a_certificate_without_a_common_name_has_none() -> None:
+    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "o")])
+
+    assert _read(_issue(subject)).common_name == ""
+
+
+def test_a_name_that_cannot_be_read_is_a_refusal_when_it_is_needed() -> None:
+    data = _issue(_name("leaf"), _name("unreadable"))
+    certificate = _read(data.replace(b"unreadable", b"\xff" * 10))
+
+    with pytest.raises(AttestationError) as caught:
+        certificate.is_issued_in_name_of(_read(_issue()))
+    assert caught.value.code == "format"
+
+
+@pytest.mark.parametrize(
+    ("num_bits", "code"),
+    [(3071, "bad_key"), (3072, None), (8191, None), (8192, None), (8193, "bad_key")],
+)
+def test_rsa_keys_have_3072_to_8192_bits(num_bits: int, code: str | None) -> None:
+    key = rsa.RSAPublicNumbers(65537, (1 << num_bits) - 1).public_key()
+
+    assert _code(_read, _issue(public_key=key)) == code
+
+
+def test_a_certificate_has_at_most_16_kib() -> None:
+    guess = 16384 - len(_issue())
+    exact, over = _sized_exactly(16384, guess), _sized_exactly(16385, guess)
+
+    assert MAX_CERTIFICATE_BYTES == 16384
+    assert _code(_read, exact) is None
+    assert _code(_read, over) == "format"
+
+
+def _sized_exactly(size_bytes: int, guess: int) -> bytes:
+    """Signatures differ by a byte or two, so it takes a few attempts."""
+    for subject in (_name("a"), _name("bb"), _name("ccc")):
+        for extra_bytes in range(guess - 30, guess + 10):
+            data = _issue(subject, extra_bytes=extra_bytes)
+            if len(data) == size_bytes:
+                return data
+    raise AssertionError(f"no certificate of {size_bytes} bytes")
+
+
+def test_a_chain_has_at_most_64_kib_and_8_certificates() -> None:
+    one = pem(_issue())
+
+    def padded(size_bytes: int) -> bytes:
+        return one + b"\n" * (size_bytes - 2 * len(one.strip()) - 1) + one.strip()
+
+    assert (MAX_CHAIN_BYTES, MAX_CERTIFICATES) == (65536, 8)
+    assert len(padded(65536)) == 65536
+    assert _code(_chain, padded(65536)) is None
+    assert _code(_chain, padded(65537)) == "format"
+    assert len(_chain(one * 8)) == 8
+    assert _code(_chain, one * 9) == "format"
+
+
+def test_only_white_space_and_nuls_may_surround_a_chain() -> None:
+    one = pem(_issue())
+
+    assert len(_chain(b" \n" + one + b"\n \0\0")) == 1
+    for data in (one + b"X", one + b"\0X", b"\0" + one, b"X" + one, one + b"-"):
+        assert _code(_chain, data) == "format"
+
+
+@pytest.mark.parametrize("body", [b"A", b"AA=", b"AA==BBBB"])
+def test_the_body_of_pem_is_base64_to_its_end(body: bytes) -> None:
+    with pytest.raises(AttestationError, match="not base64"):
+        _chain(b"-----BEGIN CERTIFICATE-----\n" + body + b"\n-----END CERTIFICATE-----\n")
+
+
+def test_the_key_of_a_certificate_of_any_kind() -> None:
+    small = rsa.RSAPublicNumbers(65537, (1 << 1024) - 1).public_key()
+    for data, key in ((_issue(public_key=small), small), (_issue(), _KEY.public_key())):
+        want = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        assert subject_public_key_info(data, what="it") == want
+    unknown = _issue().replace(_P256_OID, _P256_OID[:-1] + b"\x7f")
+
+    assert _code(lambda data: subject_public_key_info(data, what="it"), unknown) == "format"
