@@ -17,6 +17,7 @@ SUMMARY_VERSION = 1
 MIN_SAMPLES_BEYOND = 30  # samples above a quantile before it is worth quoting
 MAX_FAILED_RATIO = 0.01
 MAX_LATENESS_S = 0.005
+MIN_LATENESS_SAMPLES = 300  # three samples lie beyond p99
 MAX_LATENESS_RATIO = 0.05  # of the median TTFT
 
 
@@ -130,6 +131,11 @@ def max_lateness_s(ttft: Quantiles) -> float:
     return max(MAX_LATENESS_S, MAX_LATENESS_RATIO * (ttft.p50 or 0.0))
 
 
+def judged_lateness_s(lateness: Quantiles) -> float | None:
+    """The lateness that decides: p99, or p90 where p99 would be the one or two latest alone."""
+    return lateness.p99 if lateness.count >= MIN_LATENESS_SAMPLES else lateness.p90
+
+
 def _lateness_s(record: RequestRecord) -> float | None:
     dispatched_ns = record.dispatched_ns
     return None if dispatched_ns is None else (dispatched_ns - record.intended_ns) / 1e9
@@ -168,6 +174,7 @@ def _invalid_reasons(
         reasons.append("unfinished_requests")
     if CONNECTION_FAILED in codes:
         reasons.append("connections_failed")
-    if lateness.p99 is not None and lateness.p99 > max_lateness_s(ttft):
+    late_s = judged_lateness_s(lateness)
+    if late_s is not None and late_s > max_lateness_s(ttft):
         reasons.append("generator_limited")
     return tuple(reasons)

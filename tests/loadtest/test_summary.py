@@ -79,6 +79,18 @@ def test_rates_run_from_the_first_start_to_the_last_one_or_token(
     assert summary.output_tokens_per_s == pytest.approx(8 * 5 / span_s)
 
 
+@pytest.mark.parametrize(
+    ("count", "num_late", "is_limited"),
+    [(31, 1, False), (31, 4, True), (299, 3, False), (300, 3, False), (300, 4, True)],
+)
+def test_one_late_start_of_a_few_does_not_condemn_the_generator(
+    count: int, num_late: int, is_limited: bool
+) -> None:
+    records = [_record(k, late_ms=300 if k < num_late else 0) for k in range(count)]
+    reasons = summarize(records, PROFILE).invalid_reasons
+    assert ("generator_limited" in reasons) is is_limited
+
+
 def test_warm_up_is_not_measured() -> None:
     slow = RequestRecord(seq=0, is_warmup=True, intended_ns=0, error_code="http_500")
     summary = summarize([slow, *(_record(k) for k in range(1, 6))], PROFILE)
