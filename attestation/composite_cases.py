@@ -20,7 +20,7 @@ from attestation.nras.jwks import parse_jwks
 from attestation.policy import load_internal_policy
 from attestation.tdx.endorsements import parse_collateral
 from attestation.tinfoil import parse_tinfoil
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 
 _LATER = timedelta(hours=2)  # beyond a token's hour
 _BINDING_VALUES = ("tls_key_fp", "hpke_key", "gpu_evidence_hash")
@@ -61,8 +61,7 @@ def run_case(
     """``reported["problem"]`` says which mutation was not found, or which value differs."""
 
     def read(name: str) -> bytes:
-        path: Path = folder / inputs[name]
-        return path.read_bytes()
+        return read_input(folder, inputs[name])
 
     given = _Given(
         document=read("document"),

@@ -27,12 +27,15 @@ class CaseOutcome:
 
 
 class CaseRunner(Protocol):
-    """Runs one case; paths in ``inputs`` are relative to ``folder``; ``at`` is the only clock."""
+    """Runs one case; ``read_input`` gets what ``inputs`` names; ``at`` is the only clock."""
 
     def __call__(
         self, inputs: Mapping[str, Any], case: Mapping[str, Any], folder: Path, *, at: datetime
     ) -> CaseOutcome:
-        """Bad Evidence is an outcome; whatever it raises is a defect of ours."""
+        """Bad Evidence is an outcome; whatever else it raises is a defect of ours.
+
+        Raises: NotVectors: an input that cannot be read.
+        """
 
 
 _RUNNERS = {  # folder: module with run_case, imported when a case of that folder is run
@@ -47,11 +50,31 @@ FOLDERS = tuple(_RUNNERS)
 COMPOSITE_FILE = "composite.json"
 _CASE_FILES = ("manifest.json", "negative.json")
 _ACCEPTED_TOO = "accepted_"  # an ``any_of`` entry that says accepting is right as well
+MAX_CASE_FILE_BYTES = 8 * 1024 * 1024
+MAX_INPUT_BYTES = 8 * 1024 * 1024  # beyond what any parser takes
+_CASE_MEMBERS = {"id": str, "inputs": dict, "verify_at": str, "expected": dict}
 _NOT_COMPARED = frozenset({"verdict", "error_class", "any_of", "stage", "mismatched"})
 
 
 class NotVectors(Exception):
     """The folder holds no vectors of this schema."""
+
+
+def read_input(folder: Path, name: object) -> bytes:
+    """A file that a case names; it lies in the case's folder or below, links followed.
+
+    Raises: NotVectors: it does not, or it cannot be read.
+    """
+    try:
+        path = (folder / str(name)).resolve()
+        if not isinstance(name, str) or not path.is_relative_to(folder.resolve()):
+            raise NotVectors(f"{folder}: {name!r} is not a file below it")
+        if not path.is_file():  # a pipe or device would never end
+            raise NotVectors(f"{folder}: no file {name!r}")
+        with path.open("rb") as file:
+            return file.read(MAX_INPUT_BYTES + 1)
+    except (OSError, ValueError) as err:
+        raise NotVectors(f"{folder}: cannot read {name!r}") from err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +145,11 @@ def _case_files(folder: Path) -> list[Path]:
 def _run_folder(folder: Path) -> Iterator[CaseResult]:
     run_case = case_runner(folder.resolve().name)
     for file in _case_files(folder):
-        for case in json.loads(file.read_bytes())["cases"]:
-            at = datetime.fromisoformat(case["verify_at"])
-            outcome = run_case(case["inputs"], case, folder, at=at)
+        for case, at in _cases(file):
+            try:
+                outcome = run_case(case["inputs"], case, folder, at=at)
+            except KeyError as err:
+                raise NotVectors(f"{file}: case {case['id']} lacks or misnames {err}") from err
             yield CaseResult(
                 folder=folder.resolve().name,
                 case_id=case["id"],
@@ -136,8 +161,7 @@ def _run_folder(folder: Path) -> Iterator[CaseResult]:
 def _run_composite(file: Path) -> Iterator[CaseResult]:
     """A composite case holds when its session is judged right and every mutation is found."""
     run_composite_case = importlib.import_module("attestation.composite_cases").run_case
-    for case in json.loads(file.read_bytes())["cases"]:
-        at = datetime.fromisoformat(case["verify_at"])
+    for case, at in _cases(file):
         outcome = run_composite_case(case["inputs"], case, file.parent, at=at)
         yield CaseResult(
             folder="composite",
@@ -145,6 +169,25 @@ def _run_composite(file: Path) -> Iterator[CaseResult]:
             outcome=outcome,
             problem=outcome.reported.get("problem") or difference(case["expected"], outcome),
         )
+
+
+def _cases(file: Path) -> Iterator[tuple[Mapping[str, Any], datetime]]:
+    """Each case of a file with its time.  Raises: NotVectors: it does not follow the schema."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_CASE_FILE_BYTES + 1)
+        cases = json.loads(data)["cases"] if len(data) <= MAX_CASE_FILE_BYTES else None
+        if not isinstance(cases, list):
+            raise NotVectors(f"{file}: no list of cases")
+        for case in cases:
+            if not all(isinstance(case.get(name), of) for name, of in _CASE_MEMBERS.items()):
+                raise NotVectors(f"{file}: a case lacks one of {', '.join(_CASE_MEMBERS)}")
+            at = datetime.fromisoformat(case["verify_at"])
+            if at.tzinfo is None:
+                raise NotVectors(f"{file}: a time without a zone")
+            yield case, at
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as err:
+        raise NotVectors(f"{file}: no cases of this schema") from err
 
 
 def _listed(names: list[str | None]) -> str:

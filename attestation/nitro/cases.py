@@ -10,7 +10,7 @@ from attestation.checks import CheckLog
 from attestation.errors import AttestationError
 from attestation.nitro.rules import DebugOff
 from attestation.nitro.verifier import NitroVerifier
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 from attestation.x509 import KeyKind, parse_chain
 
 _P384: frozenset[KeyKind] = frozenset({"p384"})
@@ -20,7 +20,7 @@ def run_case(
     inputs: Mapping[str, Any], case: Mapping[str, Any], folder: Path, *, at: datetime
 ) -> CaseOutcome:
     """Policy "default": debug off, and no reference values for the PCRs."""
-    data = (folder / inputs["doc"]).read_bytes()
+    data = read_input(folder, inputs["doc"])
     verifier = NitroVerifier(anchors=_anchors(folder, inputs.get("root")))
     try:
         DebugOff().require(verifier.verify(data, at=at, log=CheckLog()))
@@ -33,7 +33,7 @@ def _anchors(folder: Path, root: str | None) -> TrustAnchors:
     """The root that the case trusts: one PEM certificate, or the pinned one."""
     if root is None:
         return load_anchors()
-    certificates = parse_chain((folder / root).read_bytes(), what=root, key_kinds=_P384)
+    certificates = parse_chain(read_input(folder, root), what=root, key_kinds=_P384)
     digests = [certificate.sha256 for certificate in certificates]
     return TrustAnchors(
         anchors=tuple(

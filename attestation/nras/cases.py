@@ -11,7 +11,7 @@ from attestation.model import parse_nonce
 from attestation.nras.jwks import parse_jwks
 from attestation.nras.rules import NoWarning
 from attestation.nras.token import verify_nras
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 
 
 def run_case(
@@ -20,8 +20,8 @@ def run_case(
     """Policy "default": no warnings, and no reference values for the devices."""
     try:
         claims = verify_nras(
-            (folder / inputs["eat"]).read_bytes(),
-            parse_jwks((folder / inputs["jwks"]).read_bytes()),
+            read_input(folder, inputs["eat"]),
+            parse_jwks(read_input(folder, inputs["jwks"])),
             nonce=parse_nonce(inputs["nonce"]),
             at=at,
             log=CheckLog(),

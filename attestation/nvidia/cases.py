@@ -12,7 +12,7 @@ from attestation.nvidia.measurements import MeasurementMismatch, VerifiedRims, r
 from attestation.nvidia.ocsp import verify_ocsp
 from attestation.nvidia.rim import VerifiedRim, verify_rim
 from attestation.nvidia.verifier import verify_device
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 from attestation.x509 import Certificate, KeyKind, parse_chain
 
 _KEY_KINDS: frozenset[KeyKind] = frozenset({"p384"})
@@ -44,10 +44,12 @@ def _run_ocsp(
     at: datetime,
     reported: dict[str, object],
 ) -> None:
-    subject, issuer = (_certificate(folder / inputs[name]) for name in ("subject", "issuer"))
+    subject, issuer = (
+        _certificate(read_input(folder, inputs[name])) for name in ("subject", "issuer")
+    )
     is_nonce_required = case.get("policy") == "nonce required"
     verified = verify_ocsp(
-        (folder / inputs["ocsp"]).read_bytes(),
+        read_input(folder, inputs["ocsp"]),
         subject=subject,
         issuer=issuer,
         at=at,
@@ -63,8 +65,8 @@ def _run_report(inputs: Mapping[str, Any], folder: Path, at: datetime) -> None:
     """
     anchors, log = load_anchors(), CheckLog()
     device = verify_device(
-        (folder / inputs["report"]).read_bytes(),
-        (folder / inputs["chain"]).read_bytes(),
+        read_input(folder, inputs["report"]),
+        read_input(folder, inputs["chain"]),
         anchors=anchors,
         nonce=bytes.fromhex(inputs["nonce"]),
         at=at,
@@ -78,13 +80,13 @@ def _run_report(inputs: Mapping[str, Any], folder: Path, at: datetime) -> None:
         file = inputs[name]
         if file is None:
             return None
-        xml = (folder / file).read_bytes()
+        xml = read_input(folder, file)
         return verify_rim(xml, anchors=anchors, at=at, may_be_signed_later=True)
 
     rims = VerifiedRims(driver=rim("driver_rim"), firmware=rim("vbios_rim"))
     require_match(device.identity, device.report, rims)
 
 
-def _certificate(path: Path) -> Certificate:
-    (certificate,) = parse_chain(path.read_bytes(), what=path.name, key_kinds=_KEY_KINDS)
+def _certificate(data: bytes) -> Certificate:
+    (certificate,) = parse_chain(data, what="OCSP case", key_kinds=_KEY_KINDS)
     return certificate

@@ -20,7 +20,7 @@ from attestation.snp.rules import (
     VmplAllowed,
 )
 from attestation.snp.verifier import SnpClaims, SnpVerifier
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 
 # The schema's default asks for VMPL 0, yet its real AWS case is accepted at VMPL 1.
 _MAX_VMPL = 1
@@ -54,15 +54,15 @@ def run_case(
 
 def _verify(inputs: Mapping[str, Any], folder: Path, at: datetime) -> SnpClaims:
     endorsements = SnpEndorsements(
-        vek=(folder / inputs["endorsement"]).read_bytes(),
-        chain=(folder / inputs["chain"]).read_bytes(),
-        crl=(folder / inputs["crl"]).read_bytes() if "crl" in inputs else None,
+        vek=read_input(folder, inputs["endorsement"]),
+        chain=read_input(folder, inputs["chain"]),
+        crl=read_input(folder, inputs["crl"]) if "crl" in inputs else None,
     )
     verifier = SnpVerifier(anchors=load_anchors())
     if "hcl" not in inputs:
-        report = (folder / inputs["report"]).read_bytes()
+        report = read_input(folder, inputs["report"])
         return verifier.verify(report, endorsements, at=at, log=CheckLog())
-    hcl = parse_hcl((folder / inputs["hcl"]).read_bytes())
+    hcl = parse_hcl(read_input(folder, inputs["hcl"]))
     claims = verifier.verify(hcl.report, endorsements, at=at, log=CheckLog())
     require_runtime(hcl, claims.report_data)
     return claims

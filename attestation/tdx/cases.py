@@ -12,14 +12,14 @@ from attestation.appraise import appraise_quote
 from attestation.errors import AttestationError
 from attestation.policy import AppraisalPolicy, load_policy
 from attestation.tdx.endorsements import TdxCollateral, parse_collateral
-from attestation.vectors import CaseOutcome
+from attestation.vectors import CaseOutcome, read_input
 
 
 def run_case(
     inputs: Mapping[str, Any], case: Mapping[str, Any], folder: Path, *, at: datetime
 ) -> CaseOutcome:
     """Policy "default" is production's, for both of Intel's TEEs."""
-    quote = (folder / inputs["quote"]).read_bytes()
+    quote = read_input(folder, inputs["quote"])
     try:
         collateral = _collateral(folder, inputs)
     except AttestationError as err:
@@ -48,17 +48,17 @@ def _default_policy() -> AppraisalPolicy:
 def _anchors(folder: Path, root: str) -> TrustAnchors:
     if root == "intel":
         return load_anchors()
-    digest = hashlib.sha256((folder / root).read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_input(folder, root)).hexdigest()
     anchor = Anchor(name="test", kind="vendor", family="dcap", sha256=digest, source=root)
     return TrustAnchors(anchors=(anchor,))
 
 
 def _collateral(folder: Path, inputs: Mapping[str, Any]) -> TdxCollateral:
     """The case's collateral; ``override`` takes an object with signature and chain from another."""
-    collateral = parse_collateral((folder / inputs["collateral"]).read_bytes())
+    collateral = parse_collateral(read_input(folder, inputs["collateral"]))
     for key, file in inputs.get("override", {}).items():
         name = key.removesuffix("_from")
-        other = parse_collateral((folder / file).read_bytes())
+        other = parse_collateral(read_input(folder, file))
         members = (name, f"{name}_signature", f"{name}_issuer_chain")
         collateral = replace(collateral, **{member: getattr(other, member) for member in members})
     return collateral

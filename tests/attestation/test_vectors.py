@@ -1,6 +1,7 @@
 """Published cases are compared strictly, and a folder that nobody serves is not passed over."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -75,6 +76,56 @@ def test_cases_of_an_unknown_kind_are_an_error(tmp_path: Path) -> None:
 def test_a_folder_without_cases_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotVectors, match=r"manifest\.json"):
         list(run_vectors(tmp_path))
+
+
+_CASE = {
+    "id": "x",
+    "verify_at": "2026-12-01T12:00:00Z",
+    "inputs": {"doc": "doc"},
+    "expected": {"verdict": "accept"},
+}
+
+
+def _nitro_folder(tmp_path: Path, cases: str) -> Path:
+    folder = tmp_path / "nitro"
+    folder.mkdir()
+    (folder / "doc").write_bytes(b"")
+    (folder / "manifest.json").write_text(cases)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../outside", "link", "pipe", "none", "", 5, None]
+)
+def test_a_case_reads_nothing_outside_its_folder(tmp_path: Path, name: object) -> None:
+    folder = _nitro_folder(tmp_path, json.dumps({"cases": [{**_CASE, "inputs": {"doc": name}}]}))
+    (tmp_path / "outside").write_bytes(b"")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    os.mkfifo(folder / "pipe")
+
+    with pytest.raises(NotVectors, match="nitro"):
+        list(run_vectors(folder))
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"cases": {}}',
+        '{"cases": [5]}',
+        '{"cases": [{}]}',
+        json.dumps({"cases": [{**_CASE, "verify_at": "noon"}]}),
+        json.dumps({"cases": [{**_CASE, "verify_at": "2026-12-01T12:00:00"}]}),
+        json.dumps({"cases": [{**_CASE, "inputs": {}}]}),
+        json.dumps({"cases": [{**_CASE, "inputs": ["doc"]}]}),
+    ],
+    ids=range(10),
+)
+def test_cases_that_do_not_follow_the_schema_are_an_error(tmp_path: Path, cases: str) -> None:
+    with pytest.raises(NotVectors, match="nitro"):
+        list(run_vectors(_nitro_folder(tmp_path, cases)))
 
 
 def test_all_published_cases_hold() -> None:
