@@ -18,6 +18,7 @@ from attestation.strict_json import JsonValue
 from attestation.tdx.fields import quote_fields
 from attestation.tinfoil import parse_tinfoil
 
+MAX_KEYSET_FIELDS = 4096  # three lists of 255 keys have 2040
 _HCL_HEADER_BYTES = 32
 _HCL_RUNTIME_HEADER_BYTES = 20
 
@@ -130,12 +131,20 @@ def _tinfoil(data: bytes) -> list[Field]:
 
 
 def _flat(name: str, value: JsonValue) -> Iterable[tuple[str, str]]:
+    """One field a value.  Raises: MalformedEvidence("format"): more than any keyset has."""
+    for number, field in enumerate(_leaves(name, value)):
+        if number == MAX_KEYSET_FIELDS:
+            raise MalformedEvidence("format", f"{name}: more than {MAX_KEYSET_FIELDS} values")
+        yield field
+
+
+def _leaves(name: str, value: JsonValue) -> Iterable[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, member in value.items():
-            yield from _flat(f"{name}.{key}", member)
+            yield from _leaves(f"{name}.{key}", member)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _flat(f"{name}.{index}", item)
+            yield from _leaves(f"{name}.{index}", item)
     else:
         yield name, str(value)
 

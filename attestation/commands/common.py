@@ -34,7 +34,10 @@ class UtcTime(click.ParamType[datetime]):
             self.fail(f"{value!r} is not an ISO 8601 time", param, ctx)
         if moment.tzinfo is None:
             self.fail(f"{value!r} names no zone: add Z or an offset", param, ctx)
-        return moment.astimezone(UTC)
+        try:
+            return moment.astimezone(UTC)
+        except OverflowError:
+            self.fail(f"{value!r} lies outside the years 1 to 9999 of UTC", param, ctx)
 
 
 class Policy(click.ParamType[AppraisalPolicy]):

@@ -10,23 +10,38 @@ _STYLES = {"pass": "green", "fail": "bold red", "warn": "bold yellow", "not_appl
 _WORDS = {"pass": "pass", "fail": "FAIL", "warn": "WARN", "not_applicable": "n/a"}
 
 
+def plain(text: str) -> str:
+    """``text`` on one line and without any control of the terminal: those are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def plain_text(text: str, style: str = "") -> Text:
+    """For text that may have come with the Evidence: neither markup nor control of the terminal."""
+    return Text(plain(text), style=style)
+
+
 def show_verdict(result: AttestationResult) -> None:
-    """Prints it to standard output; text that came with the Evidence is never markup."""
+    """Prints it to standard output."""
     console = Console()
-    console.print(Text(_verdict(result), style="bold"))
+    console.print(plain_text(_verdict(result), "bold"))
     table = Table(box=None, pad_edge=False)
     for column in ("check", "outcome", "what was found"):
         table.add_column(column, overflow="fold")
     for check in result.checks:
         outcome = Text(_WORDS[check.outcome], style=_STYLES[check.outcome])
         found = check.reason if check.code is None else f"{check.code}: {check.reason}"
-        table.add_row(Text(check.name), outcome, Text(found))
+        table.add_row(plain_text(check.name), outcome, plain_text(found))
     console.print(table)
     for name, submodule in result.submods.items():
         anchor = submodule.trust_anchor or "keys that were given"
-        console.print(Text(f"{name}  {submodule.status}  trusted by {anchor}"))
+        console.print(plain_text(f"{name}  {submodule.status}  trusted by {anchor}"))
     for gap in result.not_covered:
-        console.print(Text(f"not covered  {gap}", style="dim"))
+        console.print(plain_text(f"not covered  {gap}", "dim"))
     console.print(
         Text(
             f"policy {result.policy_name} {result.policy_sha256[:16]}  "

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestation.commands.common import code_exit
+from attestation.commands.render import plain_text
 from attestation.errors import AttestationError
 from attestation.fields import Field
 from attestation.kinds import KINDS, Kind, guess_kind, unpacked
@@ -62,5 +63,5 @@ def _print(kind: Kind, fields: list[Field]) -> None:
         table.add_column(column, overflow="fold")
     for field in fields:
         where = (f"{field.offset:#06x}", str(field.size_bytes)) if field.size_bytes else ("", "")
-        table.add_row(*where, Text(field.name), Text(field.value))
+        table.add_row(*where, plain_text(field.name), plain_text(field.value))
     console.print(table)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from attestation.commands.common import EXIT_FAILED
+from attestation.commands.render import plain
 from attestation.vectors import NotVectors, run_vectors
 
 
@@ -18,7 +19,7 @@ def vectors(ctx: click.Context, folder: Path, as_json: bool) -> None:
     """Run every case of FOLDER, or of the folders in it, each at its own time.
 
     Prints the cases that do not hold and how many do.  Exit codes: 0 all hold, 1 one does not,
-    2 no cases there.
+    2 no cases there, or such as do not follow the schema.
     """
     try:
         results = list(run_vectors(folder))
@@ -43,8 +44,8 @@ def vectors(ctx: click.Context, folder: Path, as_json: bool) -> None:
         click.echo(json.dumps(document, indent=2))
     else:
         for result in failed:
-            click.echo(f"FAIL {result.folder}/{result.case_id}: {result.problem}")
+            click.echo(plain(f"FAIL {result.folder}/{result.case_id}: {result.problem}"))
         for name, count in Counter(result.folder for result in results).items():
-            click.echo(f"{name}: {count} cases")
+            click.echo(plain(f"{name}: {count} cases"))
         click.echo(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     ctx.exit(EXIT_FAILED if failed else 0)

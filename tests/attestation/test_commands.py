@@ -167,6 +167,25 @@ def test_vectors_says_what_does_not_hold(tmp_path: Path) -> None:
     assert json.loads(as_json.output)["failed"] == 1
 
 
+def test_vectors_prints_no_control_of_the_terminal(tmp_path: Path) -> None:
+    case = {
+        "id": "\x1b[2Jgone\n0 failed",
+        "inputs": {"doc": "doc"},
+        "verify_at": _AT,
+        "expected": {"verdict": "reject", "error_class": "\x1b]0;title\x07"},
+    }
+    folder = tmp_path / "nitro"
+    folder.mkdir()
+    (folder / "doc").write_bytes(b"")
+    (folder / "manifest.json").write_text(json.dumps({"cases": [case]}))
+
+    result = CliRunner().invoke(attest, ["vectors", str(folder)], color=True)
+
+    assert result.exit_code == 1
+    assert r"FAIL nitro/\x1b[2Jgone\n0 failed: rejected with format, want \x1b]0" in result.output
+    assert all(line.isprintable() for line in result.output.splitlines())
+
+
 def test_vectors_of_one_folder() -> None:
     result = _run("vectors", str(vectors_dir() / "attestation" / "jwt"))
 

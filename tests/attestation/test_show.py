@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from attestation.cli import attest
+from attestation.errors import MalformedEvidence
 from attestation.fake import FakeTee
 from attestation.fields import Field
 from attestation.kinds import Kind, guess_kind, unpacked
@@ -55,6 +57,28 @@ def test_every_byte_of_the_published_evidence_is_in_one_field() -> None:
             _covered(show_fields(guess_kind(data), data), len(data))
             shown += 1
     assert shown > 40
+
+
+def test_text_in_evidence_does_not_control_the_terminal(tmp_path: Path) -> None:
+    sent = replace(samples.evidence(), statement="\x1b[2J\x1b]0;title\x07\r\nfield  ACCEPTED\x9b1m")
+    (tmp_path / "bundle").write_bytes(sent.to_json())
+    command = ["show", str(tmp_path / "bundle")]
+
+    shown = CliRunner().invoke(attest, command, env={"COLUMNS": "200"})
+    as_json = CliRunner().invoke(attest, [*command, "--json"])
+
+    assert r"\x1b[2J\x1b]0;title\x07\r\nfield  ACCEPTED\x9b1m" in shown.output
+    assert all(line.isprintable() for line in shown.output.splitlines())
+    fields = {field["name"]: field["value"] for field in json.loads(as_json.output)["fields"]}
+    assert fields["statement"] == sent.statement
+
+
+def test_a_keyset_of_countless_values_is_not_shown() -> None:
+    """Half a million rows would take minutes; no keyset has them."""
+    sent = replace(samples.evidence(), keyset={"ohttp": [1] * 500_000})
+
+    with pytest.raises(MalformedEvidence, match="more than"):
+        show_fields("bundle", sent.to_json())
 
 
 def test_values_are_the_ones_in_the_bytes() -> None:
