@@ -29,6 +29,7 @@ from attestation.strict_json import JsonValue
 
 SHIPPED = ("production", "development")
 MAX_POLICY_BYTES = 256 * 1024
+MAX_PROBLEMS = 100  # told; the others are counted
 OWN_PROFILE = "starshade"
 CPU_TEES = {"tdx": "tdx", "sgx": "tdx", "snp": "snp", "nitro": "nitro"}  # TEE: its section
 SECTIONS = {  # section: the module whose parse_rules reads it
@@ -132,6 +133,8 @@ def parse_policy(data: bytes, *, read: FileReader = no_files) -> AppraisalPolicy
     for table in (evidence, binding, root):
         table.finish()
     if problems:
+        if len(problems) > MAX_PROBLEMS:
+            problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more problems"]
         raise PolicyError("policy: " + "; ".join(problems))
     return policy
 

@@ -7,7 +7,11 @@ for is unknown. So nothing is accepted by leaving it out, and all problems are t
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
+from attestation.strict_json import MAX_SAFE_INTEGER
+
+_MAX_SHOWN_CHARS = 128
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -51,13 +55,15 @@ class PolicyTable:
             self.problem(key, "want a short lower-case name")
         return ""
 
-    def number(self, key: str, *, minimum: int = 1) -> int:
-        """An integer of at least ``minimum``."""
+    def number(self, key: str, *, minimum: int = 1, maximum: int = MAX_SAFE_INTEGER) -> int:
+        """An integer of ``minimum`` to ``maximum``."""
         value = self._get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= minimum:
-            return value
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if is_number and minimum <= cast("int", value) <= maximum:
+            return cast("int", value)
         if value is not None:
-            self.problem(key, f"want a number of at least {minimum}")
+            at_most = "" if maximum == MAX_SAFE_INTEGER else f" and at most {maximum}"
+            self.problem(key, f"want a number of at least {minimum}{at_most}")
         return minimum
 
     def hex_bytes(self, key: str, num_bytes: int) -> bytes:
@@ -83,7 +89,7 @@ class PolicyTable:
             self.problem(key, "empty, so nothing could ever be accepted")
         for item in value:
             if not is_known(item):
-                self.problem(key, f"{item!r} is not a value it takes")
+                self.problem(key, f"{_shown(item)} is not a value it takes")
         return frozenset(value)
 
     def has(self, key: str) -> bool:
@@ -97,7 +103,8 @@ class PolicyTable:
     def finish(self) -> None:
         """Every key that no reader asked for is a problem."""
         self.problems.extend(
-            f"{self.path}{key}: unknown key" for key in sorted(self.values.keys() - self.used)
+            f"{self.path}{key if _NAME.fullmatch(key) else _shown(key)}: unknown key"
+            for key in sorted(self.values.keys() - self.used)
         )
 
     def _get(self, key: str) -> object:
@@ -105,3 +112,9 @@ class PolicyTable:
         if key not in self.values:
             self.problem(key, "missing")
         return self.values.get(key)
+
+
+def _shown(value: str) -> str:
+    """Quoted, printable and short: a reference file may hold anything."""
+    is_long = len(value) > _MAX_SHOWN_CHARS
+    return ascii(value[:_MAX_SHOWN_CHARS]) + "..." * is_long

@@ -17,14 +17,16 @@ FileReader = Callable[[str], bytes]
 
 
 def folder_reader(folder: Path) -> FileReader:
-    """Reads files of ``folder`` by a relative name that stays inside it."""
+    """Reads files of ``folder`` by a relative name that stays inside it, links followed."""
 
     def read(name: str) -> bytes:
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise PolicyError(f"policy: {name!r} is not a file below the policy's folder")
+        is_inside = not path.is_absolute() and ".." not in path.parts and path.parts
         try:
-            with (folder / path).open("rb") as file:
+            resolved = (folder / path).resolve()
+            if not is_inside or not resolved.is_relative_to(folder.resolve()):
+                raise PolicyError(f"policy: {name!r} is not a file below the policy's folder")
+            with resolved.open("rb") as file:
                 data = file.read(MAX_REFERENCE_FILE_BYTES + 1)
         except OSError as err:
             raise PolicyError(f"policy: cannot read {name!r}: {err.strerror}") from err

@@ -15,6 +15,7 @@ from attestation.policy_table import PolicyTable
 from attestation.rules import Rule
 
 MAX_CLOCK_SKEW_S = 60
+MAX_AGE_S = 24 * 3600  # its certificate lives three hours
 _LAUNCH_PCRS = (0, 1, 2)  # image, kernel and boot, application
 _PCR_HEX = re.compile(r"[0-9a-f]{96}")
 
@@ -116,7 +117,7 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[NitroClaims], ...]:
     table.choice("debug", ("refused",))  # no policy can allow it; it is there to be read
     rules: list[Rule[NitroClaims]] = [
         DebugOff(),
-        DocumentRecent(max_age_s=table.number("max_age_s")),
+        DocumentRecent(max_age_s=table.number("max_age_s", maximum=MAX_AGE_S)),
         *_measurement_rules(table.table("measurements")),
     ]
     table.finish()

@@ -9,6 +9,7 @@ from attestation.nras.token import VERSIONS, NrasClaims
 from attestation.policy_table import PolicyTable
 from attestation.rules import Rule
 
+MAX_AGE_S = 24 * 3600  # NRAS gives its tokens an hour
 _MODEL = re.compile(r"[A-Za-z0-9_][\x20-\x7e]{0,63}")
 _VERSION = re.compile(r"[0-9A-F]{1,4}(\.[0-9A-F]{1,4}){1,7}")
 _UEID = re.compile(r"[0-9]{1,64}")
@@ -145,7 +146,7 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[NrasClaims], ...]:
     """The rules of a policy's NRAS table: versions, max_age_s, warnings and the table devices."""
     rules: list[Rule[NrasClaims]] = [
         ClaimsVersionAllowed(allowed=table.names("versions", VERSIONS.__contains__)),
-        TokenRecent(max_age_s=table.number("max_age_s")),
+        TokenRecent(max_age_s=table.number("max_age_s", maximum=MAX_AGE_S)),
     ]
     if table.choice("warnings", ("refused", "allowed")) == "refused":
         rules.append(NoWarning())

@@ -16,6 +16,7 @@ from attestation.snp.report import PLATFORM_BITS, POLICY_BITS, POLICY_MUST_BE_ON
 from attestation.snp.verifier import SnpClaims
 
 MAX_VMPL = 3
+MAX_LEVEL = 0xFF  # a component of a TCB is one byte
 CHIP_ID_BYTES = 64
 _ABI_BITS = 0xFFFF
 _KNOWN_POLICY = _ABI_BITS | POLICY_MUST_BE_ONE | sum(POLICY_BITS.values())
@@ -232,7 +233,7 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[SnpClaims], ...]:
             required=bits("platform_required", PLATFORM_BITS),
             refused=bits("platform_refused", PLATFORM_BITS),
         ),
-        VmplAllowed(maximum=table.number("max_vmpl", minimum=0)),
+        VmplAllowed(maximum=table.number("max_vmpl", minimum=0, maximum=MAX_VMPL)),
         GuestSvnFloor(minimum=table.number("min_guest_svn", minimum=0)),
         MinimumTcb(floors=_floors(table.table("min_tcb"), products)),
     ]
@@ -265,7 +266,9 @@ def _floors(table: PolicyTable, products: frozenset[str]) -> dict[str, Tcb]:
 
 
 def _floor(levels: PolicyTable, product: ProductLine) -> Tcb:
-    return Tcb(**{name: levels.number(name, minimum=0) for name, _ in product.tcb_bytes})
+    return Tcb(
+        **{name: levels.number(name, minimum=0, maximum=MAX_LEVEL) for name, _ in product.tcb_bytes}
+    )
 
 
 def _measurement_rules(table: PolicyTable) -> list[Rule[SnpClaims]]:

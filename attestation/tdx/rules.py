@@ -35,6 +35,7 @@ ALLOWABLE_STATUSES = frozenset(
 REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
 _ADVISORY = re.compile(r"INTEL-SA-\d{5}")
 TEE_TCB_SVN_BYTES = 16
+MAX_AGE_DAYS = 3650
 _PPID_HEX = re.compile(r"[0-9a-f]{32}")
 _REGISTER_HEX = re.compile(r"[0-9a-f]{96}")
 
@@ -258,7 +259,7 @@ def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     statuses = table.names("statuses", ALLOWABLE_STATUSES.__contains__)
     advisories = table.names("advisories", _is_advisory, may_be_empty=True)
     minimum = table.number("min_evaluation_data_number")
-    age = timedelta(days=table.number("max_collateral_age_days"))
+    age = timedelta(days=table.number("max_collateral_age_days", maximum=MAX_AGE_DAYS))
     floor = table.hex_bytes("min_tee_tcb_svn", TEE_TCB_SVN_BYTES)
     table.finish()
     return [

@@ -91,6 +91,16 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         ("advisories = []", "", "tdx.tcb.advisories: missing"),
         ("= 17", "= 0", "tdx.tcb.min_evaluation_data_number: want"),
         ("= 17", "= true", "tdx.tcb.min_evaluation_data_number: want"),
+        (
+            "= 31",
+            f"= {2**53 - 1}",
+            "max_collateral_age_days: want a number of at least 1 and at most",
+        ),
+        ("= 17", f"= {2**53}", "a value of a kind that no key takes"),
+        ('["UpToDate"]', '["uptodate"]', "tdx.tcb.statuses: 'uptodate'"),
+        ('["UpToDate"]', '["UpToDate "]', "tdx.tcb.statuses: 'UpToDate '"),
+        ('name = "test"', 'name = "test"\n"\\u001b[2J" = 1', r"'\x1b[2J': unknown key"),
+        ('["UpToDate"]', '["\\u001b[2J"]', r"tdx.tcb.statuses: '\x1b[2J'"),
         ("= 17", "= 17.5", "a value of a kind that no key takes"),
         ('"000000', '"00', "tdx.tcb.min_tee_tcb_svn: want 16 bytes"),
         ('"000000', '"0000AA', "tdx.tcb.min_tee_tcb_svn: want 16 bytes"),
@@ -107,6 +117,15 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 def test_bad_policies_are_refused(old: str, new: str, problem: str) -> None:
     assert old in GOOD
     assert problem in _problems(GOOD.replace(old, new, 1))
+
+
+def test_what_is_told_of_a_policy_is_short() -> None:
+    long = _problems(GOOD.replace('["UpToDate"]', f'["{"A" * 100_000}"]'))
+    many = _problems(GOOD.replace("[]", str([f"A{number}" for number in range(10_000)])))
+
+    assert f"'{'A' * 128}'... is not a value" in long
+    assert len(long) < 1000
+    assert many.endswith("; and 9900 more problems")
 
 
 def test_all_problems_are_reported_together() -> None:

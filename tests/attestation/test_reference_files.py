@@ -63,6 +63,26 @@ def test_files_lie_below_the_policys_folder(tmp_path: Path, name: str) -> None:
         load_policy(path)
 
 
+@pytest.mark.parametrize("target", ["../mrtd.txt", "/etc/hostname"])
+def test_a_link_leads_out_of_the_folder_no_more_than_a_name(tmp_path: Path, target: str) -> None:
+    (tmp_path / "mrtd.txt").write_text(_MRTD[0])
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "link").symlink_to(target)
+    (tmp_path / "inner" / "folder").symlink_to("..")
+    for name in ("link", "folder/mrtd.txt"):
+        path = _policy(tmp_path / "inner", f'mode = "required"\nmrtd = {{ file = "{name}" }}')
+
+        with pytest.raises(PolicyError, match="not a file below"):
+            load_policy(path)
+
+
+def test_a_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
+    _values(tmp_path, _MRTD[0])
+    (tmp_path / "link").symlink_to("values/mrtd.txt")
+
+    load_policy(_policy(tmp_path, 'mode = "required"\nmrtd = { file = "link" }'))
+
+
 def test_a_policy_without_a_folder_has_no_files() -> None:
     text = GOOD.replace('mode = "not_checked"', _FROM_FILE, 1)
 

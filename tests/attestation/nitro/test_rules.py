@@ -55,6 +55,7 @@ def test_reference_values_are_left_out_aloud() -> None:
     [
         ({"debug": "allowed"}, "nitro.debug: want"),
         ({"max_age_s": 0}, "nitro.max_age_s: want"),
+        ({"max_age_s": 86401}, "nitro.max_age_s: want"),
         ({"extra": 1}, "nitro.extra: unknown key"),
         ({"measurements": {"mode": "required"}}, "nitro.measurements.mode: required, but"),
         ({"measurements": {"mode": "not_checked", "pcr0": []}}, "pcr0: unknown key"),

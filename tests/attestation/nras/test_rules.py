@@ -44,6 +44,7 @@ def test_reference_values_are_left_out_aloud() -> None:
         ({"versions": []}, "nras.versions: empty"),
         ({"versions": ["4.0"]}, "nras.versions: '4.0'"),
         ({"max_age_s": 0}, "nras.max_age_s: want"),
+        ({"max_age_s": 86401}, "nras.max_age_s: want"),
         ({"warnings": "ignored"}, "nras.warnings: want"),
         ({"extra": 1}, "nras.extra: unknown key"),
         ({"devices": {"mode": "required"}}, "nras.devices.mode: required, but"),

@@ -38,6 +38,7 @@ def test_every_key_is_needed_but_the_list_of_chips() -> None:
         ("policy_refused", ["turbo"]),
         ("platform_required", ["page_swap_off"]),  # a guest policy bit, not the platform's
         ("max_vmpl", -1),
+        ("max_vmpl", 4),
         ("min_guest_svn", "2"),
         ("min_tcb", {"Genoa": POLICY["min_tcb"]["Genoa"]}),
         ("min_tcb", POLICY["min_tcb"] | {"Genoa": LEVELS}),  # Genoa has no FMC
