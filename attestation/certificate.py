@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtensionOID, NameOID, ObjectIdentifier
 
+from attestation.der import element_end
 from attestation.errors import BadSignature, MalformedEvidence
 
 KeyKind = Literal["p256", "p384", "rsa"]
@@ -59,6 +60,7 @@ class Certificate:
     """
 
     inner: x509.Certificate
+    der: bytes
     sha256: str
     serial_number: int
     signed_bytes: bytes
@@ -101,14 +103,22 @@ class Certificate:
 
 
 def parse_chain(
-    pem: bytes, *, what: str, key_kinds: AbstractSet[KeyKind] = P256
+    pem: bytes,
+    *,
+    what: str,
+    key_kinds: AbstractSet[KeyKind] = P256,
+    known: Sequence[Certificate] = (),
 ) -> tuple[Certificate, ...]:
     """PEM certificates and white space, nothing else; NULs at the end are a vendor's habit.
 
+    ``known`` are certificates parsed before with these ``key_kinds``: the same bytes are not parsed
+    again.
+
     Raises: MalformedEvidence("format"); BadSignature("bad_key"): a key of no kind in ``key_kinds``.
     """
+    parsed = {certificate.der: certificate for certificate in known}
     return tuple(
-        parse_certificate(encoded, what=what, key_kinds=key_kinds)
+        parsed.get(encoded) or parse_certificate(encoded, what=what, key_kinds=key_kinds)
         for encoded in read_pem(pem, what=what)
     )
 
@@ -172,6 +182,7 @@ def parse_certificate(
     usage = values.get(ExtensionOID.KEY_USAGE)
     return Certificate(
         inner=inner,
+        der=data,
         sha256=hashlib.sha256(data).hexdigest(),
         serial_number=parts.serial_number,
         signed_bytes=parts.signed_bytes,
@@ -222,11 +233,11 @@ def _load_certificate(data: bytes, what: str) -> tuple[x509.Certificate, _Parts]
         data[:first_at] + b"\1" + data[first_at + 1 :] if is_zero else data
     )
     tbs_at = start.start("tbs")
-    signed_bytes = data[tbs_at : tbs_at + len(inner.tbs_certificate_bytes)]
+    signed_bytes = data[tbs_at : element_end(data, tbs_at)]
     algorithm_at = first_at + start["length"][0]  # then issuer, validity, subject
-    issuer_at = _element_end(data, algorithm_at)
-    validity_at = _element_end(data, issuer_at)
-    subject_at = _element_end(data, validity_at)
+    issuer_at = element_end(data, algorithm_at)
+    validity_at = element_end(data, issuer_at)
+    subject_at = element_end(data, validity_at)
     algorithm = data[algorithm_at:issuer_at]
     if not data.startswith(algorithm, tbs_at + len(signed_bytes)):
         raise MalformedEvidence("format", f"{what}: names two signature algorithms")
@@ -234,17 +245,8 @@ def _load_certificate(data: bytes, what: str) -> tuple[x509.Certificate, _Parts]
         serial_number=0 if is_zero else inner.serial_number,
         signed_bytes=signed_bytes,
         issuer_der=data[issuer_at:validity_at],
-        subject_der=data[subject_at : _element_end(data, subject_at)],
+        subject_der=data[subject_at : element_end(data, subject_at)],
     )
-
-
-def _element_end(data: bytes, start: int) -> int:
-    """Where an element ends, in DER that the library has accepted as such."""
-    first = data[start + 1]
-    if first < 0x80:
-        return start + 2 + first
-    body = start + 2 + (first & 0x7F)
-    return body + int.from_bytes(data[start + 2 : body], "big")
 
 
 def _read_name(read: Callable[[], x509.Name]) -> x509.Name:

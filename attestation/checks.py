@@ -1,8 +1,7 @@
 """What was checked on the way to a verdict, in order?"""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from attestation.errors import AttestationError
 from attestation.model import Check
@@ -19,15 +18,13 @@ class CheckLog:
         """The same log, for one submodule: its checks are named ``submodule.name``."""
         return CheckLog(checks=self.checks, prefix=f"{submodule}.")
 
-    @contextmanager
-    def step(self, name: str, passed: str) -> Iterator[None]:
+    def step(self, name: str, passed: str) -> "_Step":
         """Records ``passed`` when the body returns, and the error, re-raised, when it does not."""
-        try:
-            yield
-        except AttestationError as err:
-            self.fail(name, err)
-            raise
-        self.checks.append(Check(name=self.prefix + name, outcome="pass", reason=passed))
+        return _Step(self, name, passed)
+
+    def passed(self, name: str, reason: str) -> None:
+        """The step that held."""
+        self.checks.append(Check(name=self.prefix + name, outcome="pass", reason=reason))
 
     @property
     def has_failed(self) -> bool:
@@ -47,3 +44,28 @@ class CheckLog:
     def not_applicable(self, name: str, reason: str) -> None:
         """Something that was not asked for or not reached."""
         self.checks.append(Check(name=self.prefix + name, outcome="not_applicable", reason=reason))
+
+
+class _Step:
+    """The context of one step; no generator, since a verdict has a dozen of these."""
+
+    __slots__ = ("_log", "_name", "_passed")
+
+    def __init__(self, log: CheckLog, name: str, passed: str) -> None:
+        self._log = log
+        self._name = name
+        self._passed = passed
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        err: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if err is None:
+            self._log.passed(self._name, self._passed)
+        elif isinstance(err, AttestationError):
+            self._log.fail(self._name, err)

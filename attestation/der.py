@@ -3,8 +3,7 @@
 Definite, minimal lengths of at most two length bytes; low tag numbers only; every byte consumed.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attestation.errors import MalformedEvidence
 
@@ -17,8 +16,7 @@ SEQUENCE = 0x30
 MAX_ITEMS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
+class Element(NamedTuple):
     """One tag-length-value; ``value`` excludes tag and length."""
 
     tag: int
@@ -27,7 +25,18 @@ class Element:
 
 def read_all(data: bytes) -> tuple[Element, ...]:
     """The elements that fill ``data`` exactly.  Raises: MalformedEvidence("format")."""
-    return tuple(_elements(data))
+    elements: list[Element] = []
+    offset, end = 0, len(data)
+    while offset < end:
+        if len(elements) == MAX_ITEMS:
+            raise MalformedEvidence("format", f"DER: more than {MAX_ITEMS} elements")
+        tag = data[offset]
+        start, length = _header(data, offset)
+        offset = start + length
+        if offset > end:
+            raise MalformedEvidence("format", "DER: element ends beyond its container")
+        elements.append(Element(tag, data[start:offset]))
+    return tuple(elements)
 
 
 def read_one(data: bytes, tag: int) -> bytes:
@@ -69,17 +78,17 @@ def pairs(sequence: bytes) -> dict[bytes, Element]:
     return found
 
 
-def _elements(data: bytes) -> Iterator[Element]:
-    offset = num_items = 0
-    while offset < len(data):
-        num_items += 1
-        if num_items > MAX_ITEMS:
-            raise MalformedEvidence("format", f"DER: more than {MAX_ITEMS} elements")
-        start, length = _header(data, offset)
-        if start + length > len(data):
-            raise MalformedEvidence("format", "DER: element ends beyond its container")
-        yield Element(tag=data[offset], value=data[start : start + length])
-        offset = start + length
+def content_start(data: bytes, start: int) -> int:
+    """Where the value of the element at ``start`` begins, in DER that is known to be sound."""
+    first = data[start + 1]
+    return start + 2 if first < 0x80 else start + 2 + (first & 0x7F)
+
+
+def element_end(data: bytes, start: int) -> int:
+    """Where the element at ``start`` ends, in DER that is known to be sound; of any length."""
+    body = content_start(data, start)
+    first = data[start + 1]
+    return body + (first if first < 0x80 else int.from_bytes(data[start + 2 : body], "big"))
 
 
 def _header(data: bytes, offset: int) -> tuple[int, int]:

@@ -5,9 +5,10 @@ integers beyond 2**53 - 1, no lone surrogates.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from attestation.errors import MalformedEvidence
 
@@ -15,7 +16,7 @@ JsonValue = None | bool | int | str | Sequence["JsonValue"] | Mapping[str, "Json
 JsonObject = Mapping[str, JsonValue]
 
 MAX_SAFE_INTEGER = 2**53 - 1  # RFC 7493 sec. 2.2
-_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}Z")
 
 
 def parse_object(data: bytes, *, what: str, max_bytes: int, max_depth: int) -> JsonObject:
@@ -96,12 +97,11 @@ def utc_time(value: JsonValue, what: str) -> datetime:
     """``value`` as RFC 3339 in UTC and whole seconds, the only form used here."""
     stamp = text(value, what)
     try:
-        moment = datetime.strptime(stamp, _TIME_FORMAT).replace(tzinfo=UTC)
+        if _TIME.fullmatch(stamp) is None:
+            raise ValueError(stamp)
+        return datetime.fromisoformat(stamp)
     except ValueError as err:
         raise MalformedEvidence("format", f"{what}: not a UTC time in whole seconds") from err
-    if format_time(moment) != stamp:  # strptime takes one-digit fields too
-        raise MalformedEvidence("format", f"{what}: not a UTC time in whole seconds")
-    return moment
 
 
 def format_time(moment: datetime) -> str:
@@ -136,18 +136,26 @@ def _refuse_float(_: str) -> NoReturn:
     raise ValueError("not an integer")
 
 
-def _require_plain(value: JsonValue, what: str, depth_left: int) -> None:
-    if depth_left < 0:
-        raise MalformedEvidence("format", f"{what}: nested too deeply")
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            raise MalformedEvidence("format", f"{what}: lone surrogate in a string")
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            _require_plain(name, what, depth_left)
-            _require_plain(member, what, depth_left - 1)
-    elif isinstance(value, list):
-        for item in value:
-            _require_plain(item, what, depth_left - 1)
-    elif isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
-        raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
+def _require_plain(value: JsonValue, what: str, max_depth: int) -> None:
+    """Level by level; a level holds the containers that are nested equally deep."""
+    level: list[Any] = [value]
+    for _ in range(max_depth + 1):
+        members: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii() and any("\ud800" <= char <= "\udfff" for char in item):
+                    raise MalformedEvidence("format", f"{what}: lone surrogate in a string")
+            elif kind is dict:
+                members += item.values()
+                names = "".join(item)
+                if not names.isascii():
+                    members += item
+            elif kind is list:
+                members += item
+            elif kind is int and not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
+                raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
+        if not members:
+            return
+        level = members
+    raise MalformedEvidence("format", f"{what}: nested too deeply")

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestation.anchors import Anchor, AnchorFamily, TrustAnchors
 from attestation.certificate import (
@@ -23,6 +24,7 @@ from attestation.certificate import (
     parse_certificate,
     parse_chain,
 )
+from attestation.der import INTEGER, content_start, element_end
 from attestation.errors import EndorsementCode, MalformedEvidence, UntrustedEndorsement
 
 __all__ = [
@@ -135,9 +137,14 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
     crl_signature, crl_expired (no nextUpdate at all).
     """
     crl = _parse_crl(data, what)
+    parts = _crl_parts(data if data.startswith(_DER_SEQUENCE_START) else _der(crl))
     try:
-        is_from_issuer = crl.issuer == issuer.subject and issuer.signs_crls
-        is_signed = _is_signed_crl(crl, issuer.public_key)
+        is_from_issuer = issuer.signs_crls and (
+            parts.issuer_der == issuer.subject_der or crl.issuer == issuer.subject
+        )
+        is_signed = parts.names_one_algorithm and _is_signed_crl(
+            crl, parts.signed_bytes, issuer.public_key
+        )
         last_update, next_update = crl.last_update_utc, crl.next_update_utc
     except PARSE_ERRORS as err:
         raise MalformedEvidence("format", f"{what}: not a revocation list") from err
@@ -148,6 +155,34 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
     if next_update is None:
         raise UntrustedEndorsement("crl_expired", f"{what}: has no next update")
     return VerifiedCrl(inner=crl, what=what, last_update=last_update, next_update=next_update)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CrlParts:
+    """Bytes of a revocation list as they were received."""
+
+    signed_bytes: bytes
+    issuer_der: bytes
+    names_one_algorithm: bool
+
+
+def _crl_parts(der: bytes) -> _CrlParts:
+    """Of DER that the library has accepted as a revocation list.  [RFC 5280 sec. 5.1]"""
+    list_at = content_start(der, 0)
+    list_end = element_end(der, list_at)
+    algorithm_at = content_start(der, list_at)
+    if der[algorithm_at] == INTEGER:  # the version, absent in version 1
+        algorithm_at = element_end(der, algorithm_at)
+    issuer_at = element_end(der, algorithm_at)
+    return _CrlParts(
+        signed_bytes=der[list_at:list_end],
+        issuer_der=der[issuer_at : element_end(der, issuer_at)],
+        names_one_algorithm=der.startswith(der[algorithm_at:issuer_at], list_end),
+    )
+
+
+def _der(crl: x509.CertificateRevocationList) -> bytes:
+    return crl.public_bytes(Encoding.DER)
 
 
 def require_unrevoked(crl: VerifiedCrl, certificate: Certificate) -> None:
@@ -176,29 +211,32 @@ def _require_link(subject: Certificate, issuer: Certificate, depth: int, what: s
     if issuer.path_length is not None and issuer.path_length < depth:
         raise UntrustedEndorsement("chain", f"{what}: {issuer.common_name} allows no such depth")
     try:
-        _require_signed(subject, issuer.public_key)
+        _require_signed(subject.inner, subject.signed_bytes, issuer.public_key)
     except (InvalidSignature, *PARSE_ERRORS) as err:
         raise UntrustedEndorsement(
             "chain_signature", f"{what}: certificate {depth} is not signed by the next"
         ) from err
 
 
-def _require_signed(subject: Certificate, key: PublicKey) -> None:
+def _require_signed(
+    signed: x509.Certificate | x509.CertificateRevocationList, signed_bytes: bytes, key: PublicKey
+) -> None:
     """Over the bytes received, by an algorithm of ours.  Raises: InvalidSignature."""
-    inner = subject.inner
-    algorithm = _require_sound_algorithm(inner, key)
+    algorithm = _require_sound_algorithm(signed, key)
     if isinstance(key, rsa.RSAPublicKey):
-        key.verify(inner.signature, subject.signed_bytes, _PSS, algorithm)
+        key.verify(signed.signature, signed_bytes, _PSS, algorithm)
     else:
-        key.verify(inner.signature, subject.signed_bytes, ec.ECDSA(algorithm))
+        key.verify(signed.signature, signed_bytes, ec.ECDSA(algorithm))
 
 
-def _is_signed_crl(crl: x509.CertificateRevocationList, key: PublicKey) -> bool:
+def _is_signed_crl(
+    crl: x509.CertificateRevocationList, signed_bytes: bytes, key: PublicKey
+) -> bool:
     try:
-        _require_sound_algorithm(crl, key)
+        _require_signed(crl, signed_bytes, key)
     except InvalidSignature:
         return False
-    return crl.is_signature_valid(key)
+    return True
 
 
 def _require_sound_algorithm(

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.cache import Key, Verified, VerifiedCache
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, EndorsementMismatch, UntrustedEndorsement
 from attestation.tdx import tcb
-from attestation.cache import Key, Verified, VerifiedCache
 from attestation.tdx.collateral import (
     EnclaveLevel,
     VerifiedQeIdentity,
@@ -198,7 +198,7 @@ class TdxVerifier:
             require_unrevoked(root_crl, pck_ca)
             require_unrevoked(pck_crl, pck)
         with log.step("tcb_info", "the TCB info is signed by Intel's role for it"):  # 4
-            signer = self._verify_signer(collateral.tcb_info_issuer_chain, chain.anchor, root_crl)
+            signer = self._verify_signer(collateral.tcb_info_issuer_chain, chain, root_crl)
             text, signature = collateral.tcb_info, collateral.tcb_info_signature
             info = self._once(
                 ("TCB info", text, signature, signer.leaf.sha256, tee),
@@ -208,7 +208,7 @@ class TdxVerifier:
             qe_signer = signer
             if collateral.qe_identity_issuer_chain != collateral.tcb_info_issuer_chain:
                 qe_signer = self._verify_signer(
-                    collateral.qe_identity_issuer_chain, chain.anchor, root_crl
+                    collateral.qe_identity_issuer_chain, chain, root_crl
                 )
             qe_text, qe_signature = collateral.qe_identity, collateral.qe_identity_signature
             identity = self._once(
@@ -233,10 +233,13 @@ class TdxVerifier:
             (what, data, issuer.sha256), lambda: verify_crl(data, issuer=issuer, what=what)
         )
 
-    def _verify_signer(self, pem: str, anchor: Anchor, root_crl: VerifiedCrl) -> VerifiedChain:
+    def _verify_signer(
+        self, pem: str, pck_chain: VerifiedChain, root_crl: VerifiedCrl
+    ) -> VerifiedChain:
         """The TCB signing chain under the same root as the quote's own chain."""
+        anchor, root = pck_chain.anchor, pck_chain.root
         chain = self._once(
-            ("TCB signing chain", pem, anchor), lambda: _verify_signer_chain(pem, anchor)
+            ("TCB signing chain", pem, anchor), lambda: _verify_signer_chain(pem, anchor, root)
         )
         require_unrevoked(root_crl, chain.leaf)
         return chain
@@ -245,10 +248,10 @@ class TdxVerifier:
         return verify() if self.cache is None else self.cache.recall(key, verify)
 
 
-def _verify_signer_chain(pem: str, anchor: Anchor) -> VerifiedChain:
+def _verify_signer_chain(pem: str, anchor: Anchor, root: Certificate) -> VerifiedChain:
     what = "TCB signing chain"
     chain = verify_chain(
-        parse_chain(pem.encode("utf-8"), what=what),
+        parse_chain(pem.encode("utf-8"), what=what, known=(root,)),
         num_certificates=TCB_CHAIN_LENGTH,
         family="dcap",
         anchors=TrustAnchors(anchors=(anchor,)),
