@@ -23,9 +23,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from attestation import collect
 from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
 from attestation.channel import ChunkLimits, KeyConfig, ServerKey
+from attestation.evidence import QuotingTee
 from attestation.keyset import OhttpKey, TlsKey
 from attestation.policy import AppraisalPolicy, load_policy
 from gateway.app import GatewayApp
@@ -69,15 +71,19 @@ class LoadedEngine:
     weights_sha256: str
 
 
+GuestOpener = Callable[[], QuotingTee]
 EngineLoader = Callable[[StarshadeConfig, Callable[[float], None], EngineObserver], LoadedEngine]
 
 
 def build_gateway_app(
-    config: StarshadeConfig, *, exporter: SpanExporter | None = None
+    config: StarshadeConfig,
+    *,
+    exporter: SpanExporter | None = None,
+    open_guest: GuestOpener = collect.open_tee,
 ) -> GatewayApp:
     """The gateway's ASGI app; opens and migrates its database.
 
-    `exporter` takes the place of the configured endpoint.
+    `exporter` takes the place of the configured endpoint, `open_guest` of this machine's TEE.
 
     Raises: attestation.errors.PolicyError, OSError, sqlalchemy errors.
     """
@@ -116,7 +122,7 @@ def build_gateway_app(
         relay=relay,
         tracing=tracing,
         drain=drain,
-        attester=_gateway_attester(config, policy, directory),
+        attester=_gateway_attester(config, policy, directory, open_guest),
         utc_now=_utc_now,
         new_request_id=_new_request_id,
     )
@@ -137,10 +143,12 @@ def build_worker_app(
     *,
     exporter: SpanExporter | None = None,
     load_engine: EngineLoader | None = None,
+    open_guest: GuestOpener = collect.open_tee,
 ) -> WorkerApp:
     """The worker's ASGI app; its model loads in a thread after start-up.
 
-    `exporter` takes the place of the configured endpoint, `load_engine` of the model file.
+    `exporter` takes the place of the configured endpoint, `load_engine` of the model file,
+    `open_guest` of this machine's TEE.
 
     Raises: attestation.errors.PolicyError.
     """
@@ -159,7 +167,7 @@ def build_worker_app(
         state,
         drain_s=_own_drain_s(config.gateway.drain_s),
         load=functools.partial(
-            _load_worker, config, policy, load_engine or load_model_engine, exporter
+            _load_worker, config, policy, load_engine or load_model_engine, exporter, open_guest
         ),
     )
 
@@ -169,13 +177,20 @@ async def _load_worker(
     policy: AppraisalPolicy,
     load_engine: EngineLoader,
     exporter: SpanExporter | None,
+    open_guest: GuestOpener,
     state: WorkerState,
 ) -> AsyncGenerator[None, None]:
-    """1. The TEE. 2. The model, in a thread. 3. The engine and its thread. 4. Ready.
+    """1. The TEE, in a thread. 2. The model, in a thread. 3. The engine and its thread. 4. Ready.
 
     Closing the generator stops the engine's thread and flushes the spans.
     """
-    tee = open_tee(config.worker.tee, allows_simulated=policy.allows_simulated, role="worker")  # 1
+    tee = await asyncio.to_thread(  # 1
+        open_tee,
+        config.worker.tee,
+        allows_simulated=policy.allows_simulated,
+        role="worker",
+        open_guest=open_guest,
+    )
     stats = _LatestStep()
 
     def on_progress(ratio: float) -> None:
@@ -295,10 +310,18 @@ def _attestation(
 
 
 def _gateway_attester(
-    config: StarshadeConfig, policy: AppraisalPolicy, directory: WorkerDirectory
+    config: StarshadeConfig,
+    policy: AppraisalPolicy,
+    directory: WorkerDirectory,
+    open_guest: GuestOpener,
 ) -> Attester | None:
     try:
-        tee = open_tee(config.worker.tee, allows_simulated=policy.allows_simulated, role="gateway")
+        tee = open_tee(
+            config.worker.tee,
+            allows_simulated=policy.allows_simulated,
+            role="gateway",
+            open_guest=open_guest,
+        )
     except GatewayError as err:
         _log.warning("the gateway cannot attest itself: %s", err.message)
         return None

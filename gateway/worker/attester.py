@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from attestation import collect
 from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
 from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
@@ -41,7 +42,10 @@ class Attester:
     utc_now: Callable[[], datetime]
 
     def bundle(self, nonce: Nonce) -> bytes:
-        """The evidence bundle as JSON bytes, fresh for this nonce."""
+        """The evidence bundle as JSON bytes, fresh for this nonce.
+
+        Raises: GatewayError `tee_unavailable` when the device does not answer.
+        """
         at, facts = self.utc_now(), self.facts()
         keyset = build_keyset(
             not_after=at + KEYSET_LIFETIME,
@@ -52,23 +56,45 @@ class Attester:
             policy_sha256=facts.policy_sha256,
             weights_sha256=facts.weights_sha256,
         )
-        return make_bundle(self.tee, nonce, keyset, at).to_json()
+        try:
+            return make_bundle(self.tee, nonce, keyset, at).to_json()
+        except collect.TeeUnavailable as err:
+            raise GatewayError(
+                "tee_unavailable", f"The TEE gives no Evidence: {_said(err)}"
+            ) from err
 
 
-def open_tee(kind: str, *, allows_simulated: bool, role: str) -> QuotingTee:
+def open_tee(
+    kind: str,
+    *,
+    allows_simulated: bool,
+    role: str,
+    open_guest: Callable[[], QuotingTee] = collect.open_tee,
+) -> QuotingTee:
     """The TEE of this machine, or the simulated one where it is asked for.
 
-    `auto` means real hardware; a policy that allows simulated Evidence lets it fall back. No
-    collector for real hardware exists yet, so `auto` never finds any.
+    `auto` means real hardware; a policy that allows simulated Evidence lets it fall back.
 
-    Raises: GatewayError `tee_unavailable`.
+    Raises: GatewayError `tee_unavailable`, with the reason and what to do about it.
     """
-    if kind == "auto" and not allows_simulated:
-        raise GatewayError(
-            "tee_unavailable",
-            "This machine offers no supported TEE, and the policy refuses a simulated one.",
-        )
+    if kind == "auto":
+        try:
+            tee = open_guest()
+        except collect.TeeUnavailable as err:
+            if not allows_simulated:
+                raise GatewayError(
+                    "tee_unavailable",
+                    f"No TEE, and the policy refuses a simulated one: {_said(err)}",
+                ) from err
+            _log.warning("no TEE of this machine's own: %s", _said(err))
+        else:
+            _log.info("the %s attests with this machine's TEE", role, extra={"tee": tee.tee})
+            return tee
     _log.warning(
         "THE TEE IS SIMULATED: nothing protects this %s; a production policy refuses it", role
     )
     return FakeTee()
+
+
+def _said(err: collect.TeeUnavailable) -> str:
+    return f"{err} (next: {err.next_step})"
