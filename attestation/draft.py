@@ -22,6 +22,7 @@ from attestation.errors import (
 from attestation.model import AttestationResult, ClaimValue, Submodule, Tier
 from attestation.policy import CPU_TEES, AppraisalPolicy
 from attestation.registry import EvidenceKind
+from attestation.rules import EndingRule
 
 MISSING_CODES = frozenset({"crl_missing", "endorsement_missing"})
 FOREIGN_CODE = "untrusted_root"
@@ -129,6 +130,8 @@ class Draft:
                 try:
                     with piece.log.step(rule.name, rule.passed):
                         rule.require(piece.verified)
+                    if isinstance(rule, EndingRule):
+                        self.ends.append(rule.end(piece.verified))
                 except AttestationError as err:
                     first = first or err
                     for name in piece.submodules:

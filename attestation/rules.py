@@ -1,6 +1,8 @@
 """What is one question of an AppraisalPolicy?  Verified claims in, nothing or an error out."""
 
-from typing import Protocol, TypeVar
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import Generic, Protocol, TypeVar
 
 ClaimsT_contra = TypeVar("ClaimsT_contra", contravariant=True)
 
@@ -18,3 +20,19 @@ class Rule(Protocol[ClaimsT_contra]):
 
     def require(self, claims: ClaimsT_contra) -> None:
         """Raises: PolicyViolation."""
+
+
+class EndingRule(ABC, Generic[ClaimsT_contra]):
+    """A rule about age: time alone makes it refuse what it passes now."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def end(self, claims: ClaimsT_contra) -> datetime:
+        """Until when it passes these claims, which ``require`` has passed."""
+
+
+def end_of_age(start: datetime, max_age: timedelta) -> datetime:
+    """``max_age`` after ``start``, or the end of the calendar."""
+    calendar_end = datetime.max.replace(tzinfo=UTC)
+    return calendar_end if max_age > calendar_end - start else start + max_age

@@ -7,12 +7,13 @@ value: what was asked for or announced must be exactly what the enclave had sign
 import hmac
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from attestation.errors import PolicyViolation, StaleEvidence
 from attestation.nitro.document import MAX_PCRS
 from attestation.nitro.verifier import NitroClaims
 from attestation.policy_table import PolicyTable
-from attestation.rules import Rule
+from attestation.rules import EndingRule, Rule, end_of_age
 
 MAX_CLOCK_SKEW_S = 60
 MAX_AGE_S = 24 * 3600  # its certificate lives three hours
@@ -35,7 +36,7 @@ class DebugOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentRecent:
+class DocumentRecent(EndingRule[NitroClaims]):
     """The document is as young as the policy wants; its certificate alone would give it hours."""
 
     max_age_s: int
@@ -49,6 +50,10 @@ class DocumentRecent:
             raise StaleEvidence(
                 "evidence_age", f"document is {age_s:.0f} s old, at most {self.max_age_s}"
             )
+
+    def end(self, claims: NitroClaims) -> datetime:
+        """When the document reaches that age."""
+        return end_of_age(claims.document.made_at, timedelta(seconds=self.max_age_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

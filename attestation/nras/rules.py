@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from attestation.errors import PolicyViolation, StaleEvidence
 from attestation.nras.token import VERSIONS, NrasClaims
 from attestation.policy_table import PolicyTable
-from attestation.rules import Rule
+from attestation.rules import EndingRule, Rule, end_of_age
 
 MAX_AGE_S = 24 * 3600  # NRAS gives its tokens an hour
 _MODEL = re.compile(r"[A-Za-z0-9_][\x20-\x7e]{0,63}")
@@ -31,7 +32,7 @@ class ClaimsVersionAllowed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRecent:
+class TokenRecent(EndingRule[NrasClaims]):
     """The answer is not only unexpired but as young as the policy wants."""
 
     max_age_s: int
@@ -45,6 +46,10 @@ class TokenRecent:
             raise StaleEvidence(
                 "evidence_age", f"token is {age_s:.0f} s old, at most {self.max_age_s}"
             )
+
+    def end(self, claims: NrasClaims) -> datetime:
+        """When the oldest token reaches that age."""
+        return end_of_age(claims.issued_at, timedelta(seconds=self.max_age_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,7 +330,7 @@ def _require_status(answer: _Answer, subject: Certificate, *, allow_hold: bool) 
 
 
 def _require_current(answer: _Answer, *, at: datetime, max_age: timedelta) -> datetime:
-    """When the answer ends: its next update, or ``max_age`` after it was true."""
+    """When the answer ends: with its next update, ``max_age`` after it was true, or its signer."""
     responder = answer.responder
     if not responder.not_valid_before_utc <= at <= responder.not_valid_after_utc:
         raise UntrustedEndorsement("certificate_time", "OCSP: the responder is not current")
@@ -343,7 +343,7 @@ def _require_current(answer: _Answer, *, at: datetime, max_age: timedelta) -> da
     end = min(answer.next_update, answer.this_update + max_age)
     if at >= end:
         raise UntrustedEndorsement("crl_expired", f"OCSP: ended {end:%Y-%m-%d %H:%M}")
-    return end
+    return min(end, responder.not_valid_after_utc)
 
 
 def _key_bits(certificate: x509.Certificate) -> bytes:

@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from attestation.errors import PolicyViolation, UntrustedEndorsement
+from attestation.nvidia.ocsp import VerifiedOcsp
 from attestation.nvidia.topology import MAX_DEVICES, GpuSystem
 from attestation.policy_table import PolicyTable
-from attestation.rules import Rule
+from attestation.rules import EndingRule, Rule, end_of_age
 
 ARCHITECTURES = ("HOPPER", "BLACKWELL")
 MODES = ("spt", "mpt", "ppcie", "unstated")
@@ -139,7 +140,7 @@ class MeasurementsMatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationChecked:
+class RevocationChecked(EndingRule[GpuSystem]):
     """NVIDIA answered for every device's certificates, not longer ago than ``max_age``."""
 
     max_age: timedelta
@@ -151,9 +152,13 @@ class RevocationChecked:
         for device in claims.devices:
             if not device.revocation:
                 raise UntrustedEndorsement("crl_missing", "no OCSP answers for a device")
-            oldest = min(answer.this_update for answer in device.revocation)
-            if device.verified_at - oldest > self.max_age:
+            if device.verified_at - _oldest(device.revocation) > self.max_age:
                 raise UntrustedEndorsement("crl_expired", "an OCSP answer is too old")
+
+    def end(self, claims: GpuSystem) -> datetime:
+        """When the oldest answer reaches that age."""
+        answers = [answer for device in claims.devices for answer in device.revocation or ()]
+        return end_of_age(_oldest(answers), self.max_age)
 
 
 def parse_rules(table: PolicyTable) -> tuple[Rule[GpuSystem], ...]:
@@ -200,6 +205,10 @@ def _minimum_versions(
     vbios = {arch: _floor(floors, arch.lower(), _VBIOS_VERSION, 16) for arch in sorted(devices)}
     floors.finish()
     return MinimumVersions(driver=driver, vbios=vbios)
+
+
+def _oldest(answers: Sequence[VerifiedOcsp]) -> datetime:
+    return min(answer.this_update for answer in answers)
 
 
 def _floor(table: PolicyTable, key: str, pattern: re.Pattern[str], base: int) -> Version:

@@ -6,11 +6,11 @@ A rule takes verified claims and returns nothing or raises PolicyViolation with 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from attestation.errors import PolicyViolation
 from attestation.policy_table import PolicyTable
-from attestation.rules import Rule
+from attestation.rules import EndingRule, Rule, end_of_age
 from attestation.tdx.quote import EnclaveReport, TdReport
 from attestation.tdx.verifier import TdxClaims
 
@@ -167,7 +167,7 @@ class MeasurementsExpected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollateralAge:
+class CollateralAge(EndingRule[TdxClaims]):
     """TCB info and QE identity were issued recently enough, whatever their own end says."""
 
     maximum: timedelta
@@ -180,6 +180,10 @@ class CollateralAge:
             raise PolicyViolation(
                 "evidence_age", f"collateral is older than {self.maximum.days} day(s)"
             )
+
+    def end(self, claims: TdxClaims) -> datetime:
+        """When the collateral reaches that age."""
+        return end_of_age(claims.collateral_issued, self.maximum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,23 @@ def test_an_answer_is_for_one_certificate_of_one_issuer(name: str) -> None:
             assert caught.value.code == "crl_issuer"
 
 
+def test_an_answer_ends_with_its_responders_certificate() -> None:
+    made, end = Ocsp(), AT + timedelta(minutes=10)
+    short = replace(made, responder=replace(made.responder, not_after=end))
+    signer, l3, *_ = (
+        parse_certificate(c.public_bytes(Encoding.DER), what="test", key_kinds=_P384)
+        for c in chain()
+    )
+
+    def judge(at: datetime) -> VerifiedOcsp:
+        return verify_ocsp(short.make(), subject=signer, issuer=l3, at=at, nonce=None)
+
+    assert judge(AT).next_update == end
+    with pytest.raises(AttestationError) as caught:
+        judge(end + timedelta(seconds=1))
+    assert caught.value.code == "certificate_time"
+
+
 @pytest.mark.parametrize("name", _ANSWERS)
 def test_an_answer_ends(name: str) -> None:
     answer, subject, issuer, _ = _published(name)
