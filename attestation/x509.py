@@ -14,6 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtensionOID
 
 from attestation.anchors import Anchor, AnchorFamily, TrustAnchors
 from attestation.certificate import (
@@ -45,6 +46,7 @@ __all__ = [
 MAX_CRL_BYTES = 1024 * 1024
 _PEM_CRL_START = b"-----BEGIN X509 CRL-----"
 _DER_SEQUENCE_START = b"\x30"
+_PARTIAL_CRL = (ExtensionOID.DELTA_CRL_INDICATOR, ExtensionOID.ISSUING_DISTRIBUTION_POINT)
 _EC_HASHES = (hashes.SHA256, hashes.SHA384)
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=48)  # [AMD 57230 sec. 3]
 
@@ -268,9 +270,9 @@ def _parse_crl(data: bytes, what: str) -> x509.CertificateRevocationList:
             crl = x509.load_der_x509_crl(data)
         else:
             raise MalformedEvidence("format", f"{what}: neither DER nor PEM")
-        has_critical = any(extension.critical for extension in crl.extensions)
+        is_plain = not any(e.critical or e.oid in _PARTIAL_CRL for e in crl.extensions)
     except PARSE_ERRORS as err:
         raise MalformedEvidence("format", f"{what}: not a revocation list") from err
-    if has_critical:  # a partial or indirect list would hide revocations  [RFC 5280 sec. 5.2]
-        raise MalformedEvidence("format", f"{what}: critical extension, so not a plain full list")
+    if not is_plain:  # a partial or indirect list would hide revocations  [RFC 5280 sec. 5.2]
+        raise MalformedEvidence("format", f"{what}: its extensions say it is no plain full list")
     return crl

@@ -342,7 +342,11 @@ def test_nul_bytes_after_the_chain_are_a_vendors_habit() -> None:
 
 
 def _crl(
-    *, issuer: str = "ca", critical: x509.ExtensionType | None = None, serials: Sequence[int] = ()
+    *,
+    issuer: str = "ca",
+    extension: x509.ExtensionType | None = None,
+    is_critical: bool = True,
+    serials: Sequence[int] = (),
 ) -> x509.CertificateRevocationList:
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -353,8 +357,8 @@ def _crl(
     for serial in serials:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(AT)
         builder = builder.add_revoked_certificate(entry.build())
-    if critical is not None:
-        builder = builder.add_extension(critical, critical=True)
+    if extension is not None:
+        builder = builder.add_extension(extension, critical=is_critical)
     return builder.sign(_KEYS["ca"], hashes.SHA256())
 
 
@@ -392,7 +396,31 @@ def test_each_rule_of_a_crl() -> None:
     assert _crl_code(der, issuer=_ROOT) == "crl_issuer"
     assert _crl_code(der, issuer=no_crl_sign) == "crl_issuer"
     assert _crl_code(flip_bit(der, 8 * len(der) - 1)) == "crl_signature"
-    assert _crl_code(_crl(critical=indirect).public_bytes(Encoding.DER)) == "format"
+    assert _crl_code(_crl(extension=indirect).public_bytes(Encoding.DER)) == "format"
+
+
+@pytest.mark.parametrize("is_critical", [True, False])
+@pytest.mark.parametrize(
+    "extension",
+    [
+        x509.DeltaCRLIndicator(1),
+        x509.IssuingDistributionPoint(None, None, True, False, None, False, False),
+    ],
+    ids=["delta", "of users alone"],
+)
+def test_a_part_of_a_revocation_list_is_none(
+    extension: x509.ExtensionType, is_critical: bool
+) -> None:
+    """Also when the CA forgot to call the extension critical, as RFC 5280 asks it to."""
+    crl = _crl(extension=extension, is_critical=is_critical)
+
+    assert _crl_code(crl.public_bytes(Encoding.DER)) == "format"
+
+
+def test_a_revocation_list_may_be_numbered() -> None:
+    numbered = _crl(extension=x509.CRLNumber(7), is_critical=False).public_bytes(Encoding.DER)
+
+    require_unrevoked(verify_crl(numbered, issuer=_parsed(_CA), what="CRL"), _parsed(_LEAF))
 
 
 def test_a_crl_is_current_from_its_update_until_just_before_the_next() -> None:
