@@ -38,10 +38,12 @@ _CALLS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _MESSAGE_CALLS = {  # which argument is only for people, or for a type checker
     **dict.fromkeys(("step", "warning", "not_applicable", "problem"), 1),
     **dict.fromkeys(("text", "integer", "array", "hex_bytes", "utc_time", "sha256_hex"), 1),
-    **dict.fromkeys(("require_keys", "_object", "_base64"), 1),
+    **dict.fromkeys(("require_keys", "_object", "_base64", "_fact"), 1),
     "cast": 0,
 }
-_MESSAGE_NAMES = frozenset({"what", "_WHAT", "reason", "passed", "label", "strict", "__all__"})
+_MESSAGE_NAMES = frozenset(
+    {"what", "_WHAT", "reason", "passed", "label", "source", "strict", "__all__"}
+)
 _MESSAGE_FUNCTIONS = frozenset({"passed"})
 _MAX_CONTEXT_CHARS = 110
 _SAY_THEIR_OPPOSITE = (ast.Compare, ast.BoolOp, ast.UnaryOp)  # each has a mutation of its own
