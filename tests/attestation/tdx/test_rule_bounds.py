@@ -18,6 +18,7 @@ from attestation.tdx.rules import (
     EvaluationFloor,
     MeasurementsExpected,
     PlatformAllowed,
+    TcbStatusAllowed,
     TdAttributesSound,
     TeeTcbFloor,
     measurements,
@@ -234,3 +235,11 @@ def test_each_lesser_status_can_be_named(status: str) -> None:
     _, problems = _parse("tcb", statuses=[status])
 
     assert problems == []
+
+
+def test_a_policy_asks_for_at_most_ten_years_and_names_are_listed() -> None:
+    assert _parse("tcb", max_collateral_age_days=3650)[1] == []
+    assert len(_parse("tcb", max_collateral_age_days=3651)[1]) == 1
+    rule = TcbStatusAllowed(statuses=frozenset({"OutOfDate", "Revoked"}), advisories=frozenset())
+    with pytest.raises(PolicyViolation, match="is UpToDate, want OutOfDate, Revoked$"):
+        rule.require(_GOOD)
