@@ -241,5 +241,5 @@ def test_a_policy_asks_for_at_most_ten_years_and_names_are_listed() -> None:
     assert _parse("tcb", max_collateral_age_days=3650)[1] == []
     assert len(_parse("tcb", max_collateral_age_days=3651)[1]) == 1
     rule = TcbStatusAllowed(statuses=frozenset({"OutOfDate", "Revoked"}), advisories=frozenset())
-    with pytest.raises(PolicyViolation, match="is UpToDate, want OutOfDate, Revoked$"):
+    with pytest.raises(PolicyViolation, match=r"is UpToDate, want OutOfDate, Revoked$"):
         rule.require(_GOOD)
