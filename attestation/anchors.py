@@ -62,7 +62,7 @@ class TrustAnchors:
 
     def find(self, family: AnchorFamily, sha256: str) -> Anchor | None:
         """The anchor of this family with this fingerprint."""
-        return next((a for a in self.anchors if (a.family, a.sha256) == (family, sha256)), None)
+        return next((a for a in self.anchors if a.sha256 == sha256 and a.family == family), None)
 
 
 @cache

@@ -3,7 +3,6 @@
 Parsing only: nothing is verified, and the caller names the kinds of key that it takes.
 """
 
-import base64
 import binascii
 import hashlib
 import re
@@ -42,6 +41,7 @@ PARSE_ERRORS = (  # what the library raises at bytes that it cannot read
 _PEM_CERTIFICATE = re.compile(  # each byte has one place, so no input is read twice
     rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
 )
+_WHITE_SPACE = b" \t\n\r\f\v"
 # The start of an X.509 v3 certificate up to the first octet of its serial number.
 _CERTIFICATE_START = re.compile(
     rb"\x30(?:[\x00-\x7f]|\x81.|\x82..)(?P<tbs>\x30)(?:[\x00-\x7f]|\x81.|\x82..)"
@@ -138,7 +138,8 @@ def read_pem(pem: bytes, *, what: str) -> tuple[bytes, ...]:
         if match is None or len(encoded) == MAX_CERTIFICATES:
             raise MalformedEvidence("format", f"{what}: not a short list of PEM certificates")
         try:
-            encoded.append(base64.b64decode(b"".join(match[1].split()), validate=True))
+            digits = match[1].translate(None, delete=_WHITE_SPACE)
+            encoded.append(binascii.a2b_base64(digits, strict_mode=True))
         except binascii.Error as err:
             raise MalformedEvidence("format", f"{what}: not base64") from err
         offset = match.end()

@@ -22,10 +22,6 @@ class CheckLog:
         """Records ``passed`` when the body returns, and the error, re-raised, when it does not."""
         return _Step(self, name, passed)
 
-    def passed(self, name: str, reason: str) -> None:
-        """The step that held."""
-        self.checks.append(Check(name=self.prefix + name, outcome="pass", reason=reason))
-
     @property
     def has_failed(self) -> bool:
         """Any step failed so far."""
@@ -47,7 +43,7 @@ class CheckLog:
 
 
 class _Step:
-    """The context of one step; no generator, since a verdict has a dozen of these."""
+    """The context of one step; no generator: a verdict has a dozen of these."""
 
     __slots__ = ("_log", "_name", "_passed")
 
@@ -66,6 +62,8 @@ class _Step:
         _traceback: TracebackType | None,
     ) -> None:
         if err is None:
-            self._log.passed(self._name, self._passed)
+            log = self._log
+            name = log.prefix + self._name
+            log.checks.append(Check(name=name, outcome="pass", reason=self._passed))
         elif isinstance(err, AttestationError):
             self._log.fail(self._name, err)

@@ -25,18 +25,7 @@ class Element(NamedTuple):
 
 def read_all(data: bytes) -> tuple[Element, ...]:
     """The elements that fill ``data`` exactly.  Raises: MalformedEvidence("format")."""
-    elements: list[Element] = []
-    offset, end = 0, len(data)
-    while offset < end:
-        if len(elements) == MAX_ITEMS:
-            raise MalformedEvidence("format", f"DER: more than {MAX_ITEMS} elements")
-        tag = data[offset]
-        start, length = _header(data, offset)
-        offset = start + length
-        if offset > end:
-            raise MalformedEvidence("format", "DER: element ends beyond its container")
-        elements.append(Element(tag, data[start:offset]))
-    return tuple(elements)
+    return tuple([Element(tag, value) for tag, value in _read(data)])
 
 
 def read_one(data: bytes, tag: int) -> bytes:
@@ -47,11 +36,12 @@ def read_one(data: bytes, tag: int) -> bytes:
     return require_tag(elements[0], tag)
 
 
-def require_tag(element: Element, tag: int) -> bytes:
-    """The element's value when its tag is ``tag``."""
-    if element.tag != tag:
-        raise MalformedEvidence("format", f"DER: tag {element.tag:#x}, want {tag:#x}")
-    return element.value
+def require_tag(element: tuple[int, bytes], tag: int) -> bytes:
+    """The value of an element, of which tag and value are given, when its tag is ``tag``."""
+    got, value = element
+    if got != tag:
+        raise MalformedEvidence("format", f"DER: tag {got:#x}, want {tag:#x}")
+    return value
 
 
 def unsigned(value: bytes, *, maximum: int) -> int:
@@ -64,14 +54,14 @@ def unsigned(value: bytes, *, maximum: int) -> int:
     return number
 
 
-def pairs(sequence: bytes) -> dict[bytes, Element]:
-    """SEQUENCE OF SEQUENCE { OID, value } as a map from the raw OID; no OID twice."""
-    found: dict[bytes, Element] = {}
-    for item in read_all(sequence):
-        members = read_all(require_tag(item, SEQUENCE))
-        if len(members) != 2:
-            raise MalformedEvidence("format", f"DER: {len(members)} members, want OID and value")
-        oid = require_tag(members[0], OBJECT_IDENTIFIER)
+def pairs(sequence: bytes) -> dict[bytes, tuple[int, bytes]]:
+    """SEQUENCE OF SEQUENCE { OID, value } as a map from raw OID to tag and value; none twice."""
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for tag, item in _read(sequence):
+        members = _read(item)
+        if tag != SEQUENCE or len(members) != 2 or members[0][0] != OBJECT_IDENTIFIER:
+            raise MalformedEvidence("format", "DER: not a sequence of OID and value")
+        oid = members[0][1]
         if oid in found:
             raise MalformedEvidence("format", "DER: an OID occurs twice")
         found[oid] = members[1]
@@ -89,6 +79,26 @@ def element_end(data: bytes, start: int) -> int:
     body = content_start(data, start)
     first = data[start + 1]
     return body + (first if first < 0x80 else int.from_bytes(data[start + 2 : body], "big"))
+
+
+def _read(data: bytes) -> list[tuple[int, bytes]]:
+    """Tags and values of the elements that fill ``data`` exactly.
+
+    Short headers, nearly all of them, are read in place: a PCK certificate has eighty.
+    """
+    elements: list[tuple[int, bytes]] = []
+    offset, end = 0, len(data)
+    while offset < end:
+        if len(elements) == MAX_ITEMS:
+            raise MalformedEvidence("format", f"DER: more than {MAX_ITEMS} elements")
+        tag, start = data[offset], offset + 2
+        if start > end or tag & 0x1F == 0x1F or (length := data[offset + 1]) >= 0x80:
+            start, length = _header(data, offset)
+        offset = start + length
+        if offset > end:
+            raise MalformedEvidence("format", "DER: element ends beyond its container")
+        elements.append((tag, data[start:offset]))
+    return elements
 
 
 def _header(data: bytes, offset: int) -> tuple[int, int]:

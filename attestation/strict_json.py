@@ -76,11 +76,12 @@ def array(value: JsonValue, what: str, *, max_items: int) -> Sequence[JsonValue]
 
 def hex_bytes(value: JsonValue, what: str, *, num_bytes: int) -> bytes:
     """``value`` as exactly ``num_bytes`` in hex of either case."""
+    digits = text(value, what)
     try:
-        raw = bytes.fromhex(text(value, what))
+        raw = bytes.fromhex(digits)
     except ValueError as err:
         raise MalformedEvidence("format", f"{what}: not hex") from err
-    if len(raw) != num_bytes or len(text(value, what)) != 2 * num_bytes:
+    if len(raw) != num_bytes or len(digits) != 2 * num_bytes:
         raise MalformedEvidence("format", f"{what}: not {num_bytes} bytes of hex")
     return raw
 
@@ -113,12 +114,10 @@ def _parse(data: bytes, what: str, max_bytes: int, max_depth: int) -> JsonValue:
     if len(data) > max_bytes:
         raise MalformedEvidence("format", f"{what}: {len(data)} bytes, at most {max_bytes}")
     try:
-        value: JsonValue = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_float=_refuse_float,
-            parse_constant=_refuse_float,
-        )
+        received = data.decode("utf-8")
+        value: JsonValue = _DECODER.decode(received)
+        if "\\u" in received:  # nothing else can say a lone surrogate, and no UTF-8 can hold one
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
         raise MalformedEvidence("format", f"{what}: not strict JSON") from err
     _require_plain(value, what, max_depth)
@@ -136,26 +135,25 @@ def _refuse_float(_: str) -> NoReturn:
     raise ValueError("not an integer")
 
 
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_refuse_float, parse_constant=_refuse_float
+)
+
+
 def _require_plain(value: JsonValue, what: str, max_depth: int) -> None:
-    """Level by level; a level holds the containers that are nested equally deep."""
-    level: list[Any] = [value]
+    """Level by level: ``members`` are all that are nested equally deep."""
+    members: list[Any] = [value]
     for _ in range(max_depth + 1):
-        members: list[Any] = []
-        for item in level:
-            kind = type(item)
-            if kind is str:
-                if not item.isascii() and any("\ud800" <= char <= "\udfff" for char in item):
-                    raise MalformedEvidence("format", f"{what}: lone surrogate in a string")
-            elif kind is dict:
-                members += item.values()
-                names = "".join(item)
-                if not names.isascii():
-                    members += item
-            elif kind is list:
-                members += item
-            elif kind is int and not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
+        containers: list[Any] = []
+        for member in members:
+            kind = type(member)
+            if kind is dict or kind is list:
+                containers.append(member)
+            elif kind is int and not -MAX_SAFE_INTEGER <= member <= MAX_SAFE_INTEGER:
                 raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
+        members = []
+        for container in containers:
+            members += container.values() if type(container) is dict else container
         if not members:
             return
-        level = members
     raise MalformedEvidence("format", f"{what}: nested too deeply")

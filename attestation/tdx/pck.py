@@ -18,11 +18,12 @@ PPID_ARC = b"\x01"
 TCB_ARC = b"\x02"
 PCEID_ARC = b"\x03"
 FMSPC_ARC = b"\x04"
-PCESVN_ARC = 17
+PCESVN_ARC = TCB_ARC + bytes([17])
 NUM_COMPONENTS = 16
 FMSPC_BYTES = 6
 PCEID_BYTES = 2
 PPID_BYTES = 16
+_COMPONENT_ARCS = tuple(TCB_ARC + bytes([arc]) for arc in range(1, NUM_COMPONENTS + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,23 +52,22 @@ def parse_pck_extension(certificate: Certificate) -> PckExtension:
         fmspc=_octets(_member(members, FMSPC_ARC), FMSPC_BYTES),
         pce_id=_octets(_member(members, PCEID_ARC), PCEID_BYTES),
         pce_svn=_svn(tcb, PCESVN_ARC, maximum=0xFFFF),
-        component_svns=tuple(_svn(tcb, arc, maximum=0xFF) for arc in range(1, NUM_COMPONENTS + 1)),
+        component_svns=tuple([_svn(tcb, arc, maximum=0xFF) for arc in _COMPONENT_ARCS]),
     )
 
 
-def _member(members: dict[bytes, der.Element], arc: bytes) -> der.Element:
+def _member(members: dict[bytes, tuple[int, bytes]], arc: bytes) -> tuple[int, bytes]:
     element = members.get(SGX_ARC + arc)
     if element is None:
         raise MalformedEvidence("format", f"PCK certificate: SGX extension lacks .{arc.hex()}")
     return element
 
 
-def _svn(tcb: dict[bytes, der.Element], arc: int, *, maximum: int) -> int:
-    element = _member(tcb, TCB_ARC + bytes([arc]))
-    return der.unsigned(der.require_tag(element, der.INTEGER), maximum=maximum)
+def _svn(tcb: dict[bytes, tuple[int, bytes]], arc: bytes, *, maximum: int) -> int:
+    return der.unsigned(der.require_tag(_member(tcb, arc), der.INTEGER), maximum=maximum)
 
 
-def _octets(element: der.Element, num_bytes: int) -> bytes:
+def _octets(element: tuple[int, bytes], num_bytes: int) -> bytes:
     value = der.require_tag(element, der.OCTET_STRING)
     if len(value) != num_bytes:
         raise MalformedEvidence("format", f"PCK certificate: {len(value)} bytes, want {num_bytes}")

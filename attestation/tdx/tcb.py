@@ -6,6 +6,7 @@ reaches is its level. No level at all is an error, not "OutOfDate".
 
 from dataclasses import dataclass
 from datetime import datetime
+from operator import ge
 
 from attestation.errors import EndorsementMismatch
 from attestation.tdx.collateral import (
@@ -196,8 +197,10 @@ def _identity(info: VerifiedTcbInfo, major: int) -> TdxModule:
 
 
 def _reaches(have: tuple[int, ...] | bytes, want: tuple[int, ...]) -> bool:
-    return len(have) == len(want) and all(h >= w for h, w in zip(have, want, strict=True))
+    return len(have) == len(want) and all(map(ge, have, want))
 
 
 def _masked(value: bytes, mask: bytes) -> bytes:
-    return bytes(v & m for v, m in zip(value, mask, strict=True))
+    """Byte by byte; both are of the length that the report's field has."""
+    masked = int.from_bytes(value, "big") & int.from_bytes(mask, "big")
+    return masked.to_bytes(len(value), "big")
