@@ -19,7 +19,7 @@ from attestation.certificate import (
     parse_chain,
     subject_public_key_info,
 )
-from attestation.errors import AttestationError
+from attestation.errors import AttestationError, MalformedEvidence
 from tests.attestation.samples import AT
 from tests.support.fake_snp import pem
 
@@ -154,8 +154,9 @@ def test_only_white_space_and_nuls_may_surround_a_chain() -> None:
 
 @pytest.mark.parametrize("body", [b"A", b"AA=", b"AA==BBBB"])
 def test_the_body_of_pem_is_base64_to_its_end(body: bytes) -> None:
-    with pytest.raises(AttestationError, match="not base64"):
+    with pytest.raises(MalformedEvidence, match="not base64") as caught:
         _chain(b"-----BEGIN CERTIFICATE-----\n" + body + b"\n-----END CERTIFICATE-----\n")
+    assert caught.value.code == "format"
 
 
 def test_the_key_of_a_certificate_of_any_kind() -> None:
