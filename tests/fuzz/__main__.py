@@ -1,5 +1,6 @@
 """``python -m tests.fuzz``: damaged inputs for every parser of outside bytes, by the million.
 
+A million inputs for each parser take about three hours on two cores, twenty thousand four minutes.
 Exit 1 on a failure; its input is kept under test-artifacts/fuzz and can be tried again alone with
 ``--file``.
 """

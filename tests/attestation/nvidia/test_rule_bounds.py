@@ -1,0 +1,106 @@
+"""GPU rules over several devices at once, and at the edges of what a policy may ask."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from attestation.errors import AttestationError
+from attestation.nvidia.rules import (
+    MAX_OCSP_AGE_S,
+    ArchitectureAllowed,
+    FirmwareNamed,
+    MeasurementsMatched,
+    RevocationChecked,
+)
+from attestation.nvidia.topology import MAX_DEVICES, GpuSystem, assemble
+from attestation.nvidia.verifier import GpuClaims
+from attestation.rules import Rule
+from tests.attestation.nvidia.claims import claims, gpu_rims, ocsp_answers
+from tests.attestation.nvidia.device import blackwell
+from tests.attestation.nvidia.test_rules import _edited, _parse
+
+
+def _good(number: int) -> GpuClaims:
+    device = blackwell(number)
+    return claims(device, rims=gpu_rims(device), answers=ocsp_answers(device))
+
+
+def _code(rule: Rule[GpuSystem], *devices: GpuClaims) -> str | None:
+    try:
+        rule.require(assemble(devices))
+    except AttestationError as err:
+        return err.code
+    return None
+
+
+def test_one_device_that_lacks_something_is_enough() -> None:
+    first, second = _good(0), _good(1)
+    nameless = replace(
+        second,
+        report=replace(second.report, opaque=replace(second.report.opaque, fwid=None)),
+    )
+    unmatched = replace(second, measurements=None)
+    unanswered = replace(second, revocation=None)
+    revocation = RevocationChecked(max_age=timedelta(hours=2))
+
+    for rule in (FirmwareNamed(), MeasurementsMatched(), revocation):
+        assert _code(rule, first, second) is None
+    for devices in ((first, nameless), (nameless, first)):
+        assert _code(FirmwareNamed(), *devices) == "claims"
+    for devices in ((first, unmatched), (unmatched, first)):
+        assert _code(MeasurementsMatched(), *devices) == "endorsement_missing"
+    for devices in ((first, unanswered), (unanswered, first)):
+        assert _code(revocation, *devices) == "crl_missing"
+
+
+def test_revocation_is_good_until_the_oldest_answer_is_too_old() -> None:
+    first, second = _good(0), _good(1)
+    assert second.revocation is not None
+    oldest = min(answer.this_update for answer in second.revocation) - timedelta(minutes=7)
+    older = replace(second.revocation[0], this_update=oldest)
+    system = assemble([first, replace(second, revocation=(*second.revocation[1:], older))])
+    maximum = timedelta(hours=2)
+
+    end = RevocationChecked(max_age=maximum).end(system)
+
+    assert timedelta(0) <= end - (oldest + maximum) <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("max_ocsp_age_s = 7200", f"max_ocsp_age_s = {MAX_OCSP_AGE_S}", None),
+        (
+            "max_ocsp_age_s = 7200",
+            f"max_ocsp_age_s = {MAX_OCSP_AGE_S + 1}",
+            f"nvidia.max_ocsp_age_s: want at most {MAX_OCSP_AGE_S}, NVIDIA's own validity",
+        ),
+        ("max_count = 8", f"max_count = {MAX_DEVICES}", None),
+        (
+            "max_count = 8",
+            f"max_count = {MAX_DEVICES + 1}",
+            f"nvidia.max_count: want a number of min_count to {MAX_DEVICES}",
+        ),
+        (
+            "min_count = 1",
+            "min_count = 9",
+            f"nvidia.max_count: want a number of min_count to {MAX_DEVICES}",
+        ),
+    ],
+)
+def test_numbers_at_their_edges(old: str, new: str, problem: str | None) -> None:
+    _, problems = _parse(_edited(old, new))
+
+    assert problems == ([] if problem is None else [problem])
+
+
+def test_a_floor_that_is_missing_is_told_once() -> None:
+    _, problems = _parse(_edited('min_driver = "550.90.07"\n', ""))
+
+    assert problems == ["nvidia.min_driver: missing"]
+
+
+def test_what_is_allowed_is_listed_in_order() -> None:
+    with pytest.raises(AttestationError, match="HOPPER, LS10"):
+        ArchitectureAllowed(allowed=frozenset({"LS10", "HOPPER"})).require(assemble([_good(0)]))
