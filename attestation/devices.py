@@ -33,6 +33,7 @@ _NO_OWN_CHECK = (
 )
 _JWKS = "nras_keys: the keys of NVIDIA's service are trusted as given, no root pins them"
 _NO_OCSP = "revocation: no OCSP answer says that the certificates of {} are not revoked"
+_NO_RIM_OCSP = "revocation: nobody was asked whether the signers of reference values are revoked"
 _SWITCH_ARCH = "LS10"
 _KEY_KINDS: frozenset[KeyKind] = frozenset({"p384"})
 
@@ -76,6 +77,8 @@ def verify_gpus(
         not_after=system.not_after,
     )
     draft.not_covered.append(_RELAY)
+    if rims is not None:
+        draft.not_covered.append(_NO_RIM_OCSP)
     return system
 
 

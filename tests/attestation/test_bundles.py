@@ -155,6 +155,7 @@ def test_a_foreign_root_of_the_reference_values_colours_the_verdict() -> None:
     assert accepted.submods["gpu-0"].claims["measurements_matched"] == 33
     assert accepted.submods["gpu-0"].status == "warning"
     assert any(gap.startswith("vendor:") for gap in accepted.not_covered)
+    assert any("signers of reference values" in gap for gap in accepted.not_covered)
     assert (refused.tier, refused.code) == ("warning", "untrusted_root")
     assert failures(unknown) == ["untrusted_root"]
 
