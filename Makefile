@@ -48,7 +48,7 @@ FUZZ_PARSERS ?=
 fuzz: $(VENV)/.installed-test  ## damaged inputs for every parser of outside bytes; hours
 	$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS) $(addprefix --parser ,$(FUZZ_PARSERS)) $(ARGS)
 
-mutants: $(VENV)/.installed-test  ## would the tests notice faults in what judges Evidence? an hour
+mutants: $(VENV)/.installed-test  ## would the tests notice faults in what judges Evidence?
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 clean:  ## remove what was built, keep the virtual environment
