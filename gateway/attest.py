@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from attestation.anchors import TrustAnchors
-from attestation.appraise import appraise
+from attestation.appraise import MISSING_CODES, appraise, reject_unread
 from attestation.binding import keyset_digest
 from attestation.cache import VerifiedCache
 from attestation.channel import (
@@ -28,9 +28,17 @@ from attestation.channel import (
 from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
 from attestation.errors import AttestationError, MalformedEvidence
 from attestation.keyset import Keyset, parse_keyset
-from attestation.model import MAX_BUNDLE_BYTES, NONCE_BYTES, AttestationResult, Nonce, parse_bundle
+from attestation.model import (
+    MAX_BUNDLE_BYTES,
+    NONCE_BYTES,
+    AttestationResult,
+    EvidenceBundle,
+    Nonce,
+    parse_bundle,
+)
 from attestation.policy import AppraisalPolicy
 from attestation.strict_json import JsonObject
+from gateway.collateral import Completed, Completer
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
@@ -39,6 +47,7 @@ from telemetry import semconv
 from telemetry.redact import ALLOWED_ATTRIBUTES
 
 ATTEST_DEADLINE_S: Final = 15.0
+COLLATERAL_DEADLINE_S: Final = 12.0  # of those; the rest is for appraisal and the models
 MAX_MODEL_LIST_BYTES: Final = 1 << 20
 
 
@@ -56,21 +65,23 @@ class _Appraised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAttestation:
-    """Attests one worker over its own connections; `cache` is shared by all workers."""
+    """Attests one worker over its own connections; only `cache` is shared by all workers."""
 
     address: str
     policy: AppraisalPolicy
     anchors: TrustAnchors
     cache: VerifiedCache
+    completer: Completer
     rng: Rng = field(repr=False)
     utc_now: Callable[[], datetime]
     clocks: Clocks
 
     async def attest(self, *, node: str, epoch: int) -> Grant:
-        """1. A fresh nonce. 2. Fetch bundle and keys. 3. Appraise both in a thread.
-        4. Ask for the models through the key just attested. 5. The lease.
+        """1. A fresh nonce. 2. Fetch bundle and keys, and what the bundle lacks.
+        3. Appraise all in a thread. 4. Ask for the models through the key just attested.
+        5. The lease.
 
-        Raises: VerdictRefused; GatewayError when the worker could not be asked.
+        Raises: VerdictRefused; GatewayError when the worker could not be asked, or a vendor.
         """
         client = WorkerClient(self.address)
         try:
@@ -101,7 +112,8 @@ class LiveAttestation:
         )
         keys = await client.get("/keys", max_bytes=MAX_KEY_LIST_BYTES)
         at = self.utc_now()
-        appraised = await asyncio.to_thread(self._appraise, bundle, keys, nonce, at)  # 3
+        end_ns = started_ns + int(COLLATERAL_DEADLINE_S * 1e9)
+        appraised = await self._judge(bundle, keys, nonce, at, end_ns)  # 2, 3
         weights = appraised.keyset.weights_sha256 if appraised.keyset else ()
         facts = AttestFacts(
             worker_id=node,
@@ -121,20 +133,50 @@ class LiveAttestation:
             lease=lease, client=client, replica=replica, models=models, facts=facts
         )
 
-    def _appraise(self, bundle: bytes, keys: bytes, nonce: Nonce, at: datetime) -> _Appraised:
-        """Runs in a thread; every reason to refuse becomes a code."""
+    async def _judge(
+        self, bundle: bytes, keys: bytes, nonce: Nonce, at: datetime, end_ns: int
+    ) -> _Appraised:
+        """Every reason to refuse becomes a code.
+
+        Raises: GatewayError: what the verdict hangs on cannot be had now, so there is none.
+        """
         try:
-            evidence = parse_bundle(bundle)
+            evidence = await asyncio.to_thread(parse_bundle, bundle)
         except AttestationError as err:
             return _Appraised(code=err.code)
-        result = appraise(
-            evidence,
-            nonce=nonce,
-            policy=self.policy,
-            anchors=self.anchors,
-            at=at,
-            cache=self.cache,
-        )
+        completed = await self.completer.complete(evidence, bundle, at=at, end_ns=end_ns)
+        appraised = await asyncio.to_thread(self._appraise, evidence, completed, keys, nonce, at)
+        if completed.failure is not None and appraised.code in MISSING_CODES:
+            raise GatewayError(
+                "upstream_unavailable",
+                f"Collateral for the worker cannot be had: {completed.failure}.",
+                detail_code=completed.failure.code,
+            )
+        return appraised
+
+    def _appraise(
+        self,
+        evidence: EvidenceBundle,
+        completed: Completed,
+        keys: bytes,
+        nonce: Nonce,
+        at: datetime,
+    ) -> _Appraised:
+        """Runs in a thread."""
+        if completed.refusal is not None:
+            result = reject_unread(completed.refusal, evidence.quote, policy=self.policy, at=at)
+        else:
+            result = appraise(
+                evidence,
+                nonce=nonce,
+                policy=self.policy,
+                anchors=self.anchors,
+                at=at,
+                collateral=completed.cpu,
+                gpu_endorsements=completed.gpu,
+                jwks=completed.jwks,
+                cache=self.cache,
+            )
         if not result.is_accepted:
             code = result.code or "not_accepted"
             return _Appraised(code=code, tee=evidence.tee, result=result)

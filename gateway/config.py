@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+from attestation.fetch.config import DEFAULT_URLS
 from gateway import config_rules as rules
 from gateway.config_sources import (
     ConfigError,
@@ -25,6 +27,7 @@ from gateway.config_sources import (
 from gateway.paths import Paths
 
 __all__ = [
+    "CollateralSettings",
     "ConfigError",
     "EngineSettings",
     "GatewaySettings",
@@ -40,6 +43,39 @@ __all__ = [
 
 _MIB = 1024 * 1024
 _MAX_PORT = 65_535
+
+
+def _vendor(what: str) -> Key:
+    """Secret: an address that is refused may hold a password."""
+    doc = f"{what}, mirrors after it; `https`, or `http` on this machine."
+    return Key(doc, rules.endorser_urls, secret=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollateralSettings:
+    """Where what vouches for a worker's Evidence comes from when the worker did not bring it."""
+
+    offline: Annotated[
+        bool, Key("Whether to use what is cached alone and ask nobody for collateral.")
+    ] = False
+    pcs: Annotated[tuple[str, ...], _vendor("Intel's PCS or a PCCS")] = DEFAULT_URLS["pcs"]
+    kds: Annotated[tuple[str, ...], _vendor("AMD's KDS")] = DEFAULT_URLS["kds"]
+    rim: Annotated[tuple[str, ...], _vendor("NVIDIA's RIM service")] = DEFAULT_URLS["rim"]
+    ocsp: Annotated[tuple[str, ...], _vendor("NVIDIA's OCSP responder")] = DEFAULT_URLS["ocsp"]
+    nras: Annotated[tuple[str, ...], _vendor("NVIDIA's token service, for its keys")] = (
+        DEFAULT_URLS["nras"]
+    )
+    proxy: Annotated[
+        str | None,
+        Key(
+            "HTTP proxy for all of them; the environment's is not used.",
+            rules.endorser_url,
+            secret=True,
+        ),
+    ] = None
+    ca_file: Annotated[
+        Path | None, Key("Further CA certificates for their TLS, in PEM, beside the system's.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +126,7 @@ class GatewaySettings:
             rules.between(0, 3600),
         ),
     ] = 30
+    collateral: CollateralSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +154,7 @@ class WorkerSettings:
         str,
         Key(
             "`fake` is simulated and never passes the production policy; `auto` takes the "
-            "machine's own TEE, else the simulated one.",
+            "machine's own TEE, else the simulated one where the policy allows it.",
             rules.one_of("auto", "fake"),
         ),
     ] = "auto"
@@ -243,6 +280,7 @@ def _walk(tree: type, *, prefix: str) -> Iterator[KeySpec]:
             yield from _walk(hints[item.name], prefix=f"{prefix}{item.name}.")
         else:
             kind, key = get_args(hint)
+            kind = next((one for one in get_args(kind) if NoneType in get_args(kind)), kind)
             default = None if item.default is MISSING else item.default
             yield KeySpec(name=prefix + item.name, kind=kind, default=default, key=key)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
+from attestation.fetch.config import MAX_URLS, url_problem
+
 Rule = Callable[[object], str | None]
 
 _HOSTNAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
@@ -78,6 +80,17 @@ def http_url(value: object) -> str | None:
             _ = parts.port
             return None
     return "want an http:// or https:// URL without credentials"
+
+
+def endorser_url(value: object) -> str | None:
+    """Where endorsements are fetched from, or the proxy on the way."""
+    return url_problem(str(value)) or None
+
+
+def endorser_urls(value: object) -> str | None:
+    if isinstance(value, Sequence) and len(value) > MAX_URLS:
+        return f"want at most {MAX_URLS} addresses"
+    return each(endorser_url)(value)
 
 
 def worker_address(value: object) -> str | None:

@@ -66,3 +66,7 @@ class Paths:
     @property
     def models_dir(self) -> Path:
         return self.cache_dir / "models"
+
+    @property
+    def collateral_dir(self) -> Path:
+        return self.cache_dir / "collateral"

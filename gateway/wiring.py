@@ -33,6 +33,7 @@ from attestation.policy import AppraisalPolicy, load_policy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
 from gateway.auth import Authenticator
+from gateway.collateral import Completer
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.drain import Drain
@@ -97,7 +98,7 @@ def build_gateway_app(
     verified = VerifiedCache()
     directory = WorkerDirectory(
         [
-            (node_id, _attestation(address, policy, verified, clocks))
+            (node_id, _attestation(address, config, policy, verified, clocks))
             for address, node_id in node_ids(config.gateway.workers).items()
         ],
         utc_now=_utc_now,
@@ -296,13 +297,24 @@ def load_model_engine(
 
 
 def _attestation(
-    address: str, policy: AppraisalPolicy, cache: VerifiedCache, clocks: Clocks
+    address: str,
+    config: StarshadeConfig,
+    policy: AppraisalPolicy,
+    cache: VerifiedCache,
+    clocks: Clocks,
 ) -> LiveAttestation:
+    anchors = load_anchors()
     return LiveAttestation(
         address=address,
         policy=policy,
-        anchors=load_anchors(),
+        anchors=anchors,
         cache=cache,
+        completer=Completer(
+            settings=config.gateway.collateral,
+            folder=config.paths.collateral_dir,
+            anchors=anchors.of_kinds(policy.anchor_kinds),
+            monotonic_ns=clocks.monotonic_ns,
+        ),
         rng=os.urandom,
         utc_now=_utc_now,
         clocks=clocks,

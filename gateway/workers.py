@@ -1,7 +1,8 @@
 """Which worker may be sealed to now?  One lease per worker, taken by live attestation.
 
-Transport trouble keeps a lease to its end, a negative verdict ends it at once; a worker that left a
-request unanswered keeps its lease, but gets no other request before it has attested again.
+Transport trouble, a vendor's included, keeps a lease to its end, a negative verdict ends it at
+once; a worker that left a request unanswered keeps its lease, but gets no other request before it
+has attested again.
 Appraisal runs in a thread, because it verifies a dozen signatures. Each lease has its own
 connection pool: a connection opened under one verdict never carries a request of another.
 """
@@ -242,7 +243,8 @@ class WorkerDirectory:
             await self._revoke_grant(node, err.code)
             self._record(node, err.facts)
         except GatewayError as err:
-            self._fail(node, attempt, started_ns, err.code)
+            code = err.detail_code or err.code
+            self._fail(node, attempt, started_ns, code, reason=err.message)
         else:
             now = self._utc_now()
             node.machine = node.machine.granted(
@@ -265,7 +267,9 @@ class WorkerDirectory:
         await grant.client.abort()
         raise VerdictRefused(REPLICA_MISMATCH, replace(grant.facts, error_code=REPLICA_MISMATCH))
 
-    def _fail(self, node: WorkerNode, attempt: int, started_ns: int, code: str) -> None:
+    def _fail(
+        self, node: WorkerNode, attempt: int, started_ns: int, code: str, *, reason: str = ""
+    ) -> None:
         retry_after = min(FIRST_RETRY * 2 ** min(node.num_failures, 10), LAST_RETRY)
         node.num_failures += 1
         node.failure_code = code
@@ -273,7 +277,11 @@ class WorkerDirectory:
             attempt=attempt, now=self._utc_now(), retry_after=retry_after
         )
         if node.num_failures == 1:
-            _log.warning("worker cannot be attested", extra={"worker": node.id, "code": code})
+            _log.warning(
+                "worker cannot be attested: %s",
+                reason or code,
+                extra={"worker": node.id, "code": code},
+            )
         self._report(
             AttestFacts(
                 worker_id=node.id,

@@ -14,13 +14,12 @@ from typing import Any, TypeVar, cast
 import click
 
 from attestation.fetch.cache import CollateralCache, default_folder
-from attestation.fetch.config import MAX_URLS, FetchConfig, Service, load_fetch_config
+from attestation.fetch.config import FetchConfig, Service, load_fetch_config
 from attestation.fetch.endorser import Endorser
 from attestation.fetch.errors import FetchConfigError
 
 R = TypeVar("R")
 
-_PCCS_ROOT_CRL = "/sgx/certification/v4/rootcacrl"
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -77,7 +76,7 @@ def fetch_options(command: Callable[..., R]) -> Callable[..., R]:
             config = FetchConfig() if fetch_config is None else load_fetch_config(fetch_config)
             for service, urls in (("kds", kds), ("rim", rim), ("ocsp", ocsp)):
                 config = config.with_urls(cast("Service", service), urls)
-            config = with_pcs(config, pcs).with_network(proxy=proxy, ca_file=ca_file)
+            config = config.with_pcs(pcs).with_network(proxy=proxy, ca_file=ca_file)
         except FetchConfigError as err:
             raise click.UsageError(str(err)) from err
         options = FetchOptions(
@@ -91,18 +90,6 @@ def fetch_options(command: Callable[..., R]) -> Callable[..., R]:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
-
-
-def with_pcs(config: FetchConfig, urls: tuple[str, ...]) -> FetchConfig:
-    """Other provisioning services, which also have the root CRL at hand before Intel is asked.
-
-    Raises: FetchConfigError.
-    """
-    if not urls:
-        return config
-    config = config.with_urls("pcs", urls)
-    own = tuple(url.rstrip("/") + _PCCS_ROOT_CRL for url in urls)
-    return config.with_urls("root_crl", (*own, *config.urls["root_crl"])[:MAX_URLS])
 
 
 def new_nonce(num_bytes: int) -> bytes:

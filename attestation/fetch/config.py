@@ -22,6 +22,7 @@ MAX_URLS = 8
 MAX_TIMEOUT_S = 300
 MAX_ATTEMPTS = 10
 MAX_CACHE_BYTES = 64 * 1024 * 1024
+_PCCS_ROOT_CRL = "/sgx/certification/v4/rootcacrl"
 _NUMBER = "tcb_evaluation_data_number"
 REFRESH_AFTER_S = 24 * 3600  # a CRL is good for a month, but what it lists may be news
 
@@ -60,6 +61,17 @@ class FetchConfig:
         if problems:
             raise FetchConfigError("; ".join(problems))
         return replace(self, urls={**self.urls, service: urls})
+
+    def with_pcs(self, urls: tuple[str, ...]) -> "FetchConfig":
+        """Other provisioning services, which have the root CRL at hand before Intel is asked.
+
+        Raises: FetchConfigError.
+        """
+        if not urls:
+            return self
+        own = tuple(url.rstrip("/") + _PCCS_ROOT_CRL for url in urls)
+        root_crls = (*own, *self.urls["root_crl"])[:MAX_URLS]
+        return self.with_urls("pcs", urls).with_urls("root_crl", root_crls)
 
     def with_network(self, *, proxy: str | None, ca_file: Path | None) -> "FetchConfig":
         """Another proxy or further CA; None leaves it as it is.
@@ -200,10 +212,10 @@ class _Reader:
 def _url_problems(name: str, urls: tuple[str, ...]) -> list[str]:
     if not 1 <= len(urls) <= MAX_URLS:
         return [f"{name}: want 1 to {MAX_URLS} addresses"]
-    return [f"{name}: {problem}" for url in urls if (problem := _url_problem(url))]
+    return [f"{name}: {problem}" for url in urls if (problem := url_problem(url))]
 
 
-def _url_problem(url: str) -> str:
+def url_problem(url: str) -> str:
     """What is wrong with an address, without repeating it: it may hold a credential."""
     try:
         parts = urlsplit(url)

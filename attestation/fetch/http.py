@@ -6,6 +6,7 @@ a whole attempt, so a server that sends a byte now and then does not hold it ope
 """
 
 import asyncio
+import math
 import random
 import ssl
 import threading
@@ -69,7 +70,8 @@ class _Transient(Exception):
 class Fetcher:
     """Blocking, one request at a time; not for use on an event loop's own thread.
 
-    Owns one HTTP client from its first request until ``close``.
+    Owns one HTTP client from its first request until ``close``. ``seconds_left`` bounds everything
+    together: no attempt begins or goes on beyond it.
     """
 
     def __init__(
@@ -78,8 +80,11 @@ class Fetcher:
         *,
         rng: random.Random,
         sleep: Callable[[float], None] = time.sleep,
+        seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.config = config
+        self.num_asked = 0
+        self._seconds_left = seconds_left
         self._rng = rng
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -89,6 +94,9 @@ class Fetcher:
     def fetch(self, asked: Asked) -> Answer:
         """Raises: FetchFailed."""
         for attempt in range(self.config.attempts):
+            if self._seconds_left() <= 0:
+                raise _failed(asked, asked.url, "timeout", "no time left to ask")
+            self.num_asked += 1
             try:
                 with self._lock:
                     return self._run(asked)
@@ -96,7 +104,10 @@ class Fetcher:
                 if attempt + 1 == self.config.attempts or err.retry_after_s > MAX_RETRY_AFTER_S:
                     raise err.failure from err.failure.__cause__
                 longest = min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt)
-                self._sleep(max(err.retry_after_s, longest * (0.5 + self._rng.random() / 2)))
+                wait_s = max(err.retry_after_s, longest * (0.5 + self._rng.random() / 2))
+                if wait_s >= self._seconds_left():
+                    raise err.failure from err.failure.__cause__
+                self._sleep(wait_s)
         raise AssertionError("at least one attempt")
 
     def close(self) -> None:
@@ -129,7 +140,7 @@ class Fetcher:
     async def _attempt(self, client: httpx.AsyncClient, asked: Asked) -> Answer:
         url = asked.url
         try:
-            async with asyncio.timeout(self.config.timeout_s):
+            async with asyncio.timeout(min(self.config.timeout_s, self._seconds_left())):
                 for _ in range(MAX_REDIRECTS + 1):
                     answer = await _exchange(client, asked, url)
                     if isinstance(answer, Answer):

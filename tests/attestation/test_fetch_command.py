@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attestation.cli import attest
-from attestation.commands.fetching import with_pcs
 from attestation.fake import FakeTee
 from attestation.fetch.config import DEFAULT_URLS, FetchConfig
 from tests.attestation import samples
@@ -266,11 +265,11 @@ def test_many_objects_go_into_a_folder(run: Runner, tmp_path: Path) -> None:
 
 
 def test_a_pccs_is_asked_for_the_root_crl_before_intel() -> None:
-    config = with_pcs(FetchConfig(), ("https://pccs/", "https://other"))
+    config = FetchConfig().with_pcs(("https://pccs/", "https://other"))
 
     assert config.urls["root_crl"] == (
         "https://pccs" + _ROOT_CRL,
         "https://other" + _ROOT_CRL,
         *DEFAULT_URLS["root_crl"],
     )
-    assert with_pcs(FetchConfig(), ()) == FetchConfig()
+    assert FetchConfig().with_pcs(()) == FetchConfig()

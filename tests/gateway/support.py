@@ -16,6 +16,8 @@ import httpx
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from attestation.evidence import QuotingTee
+from attestation.fake import FakeTee
 from gateway.app import GatewayApp
 from gateway.config import StarshadeConfig, load_config
 from gateway.db import ApiKeyStore, migrate, open_engine
@@ -156,16 +158,27 @@ def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
 
 
 def make_worker_app(
-    config: StarshadeConfig, engine: HashEngine, spans: InMemorySpanExporter
+    config: StarshadeConfig,
+    engine: HashEngine,
+    spans: InMemorySpanExporter,
+    open_guest: Callable[[], QuotingTee] = FakeTee,
 ) -> WorkerApp:
-    return build_worker_app(config, exporter=spans, load_engine=engine.load)
+    return build_worker_app(config, exporter=spans, load_engine=engine.load, open_guest=open_guest)
 
 
 @contextlib.contextmanager
 def running_stack(
-    tmp_path: Path, *, engine: HashEngine | None = None, wait: bool = True, **flags: object
+    tmp_path: Path,
+    *,
+    engine: HashEngine | None = None,
+    wait: bool = True,
+    open_guest: Callable[[], QuotingTee] = FakeTee,
+    **flags: object,
 ) -> Iterator[Stack]:
-    """Worker and gateway on Unix sockets, the gateway verified unless `wait` is False."""
+    """Worker and gateway on Unix sockets, the gateway verified unless `wait` is False.
+
+    `open_guest` is the machine's TEE where `worker.tee` is `auto`.
+    """
     import datetime as dt
 
     config = make_config(tmp_path, **flags)
@@ -174,9 +187,11 @@ def running_stack(
     ensure_certificates(config.paths, ("localhost",), at=dt.datetime.now(dt.UTC))  # noqa: TID251
     engine = engine or HashEngine()
     gateway_spans, worker_spans = InMemorySpanExporter(), InMemorySpanExporter()
-    worker = ServerThread(make_worker_app(config, engine, worker_spans), uds=config.worker.socket)
+    worker_app = make_worker_app(config, engine, worker_spans, open_guest)
+    worker = ServerThread(worker_app, uds=config.worker.socket)
     gateway_socket = config.paths.run_dir / "gateway.sock"
-    gateway = ServerThread(build_gateway_app(config, exporter=gateway_spans), uds=gateway_socket)
+    gateway_app = build_gateway_app(config, exporter=gateway_spans, open_guest=open_guest)
+    gateway = ServerThread(gateway_app, uds=gateway_socket)
     key = make_key(config, tenant="acme")
     transport = httpx.HTTPTransport(uds=str(gateway_socket))
     headers = {"authorization": f"Bearer {key}"}
