@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -32,8 +33,7 @@ from attestation.nras.token import verify_nras
 from attestation.nvidia.verifier import verify_device
 from attestation.policy import load_policy
 from attestation.snp.endorsements import SnpEndorsements
-from attestation.snp.report import parse_report
-from attestation.snp.verifier import SnpVerifier, verify_report
+from attestation.snp.verifier import SnpVerifier
 from attestation.tdx.endorsements import TdxCollateral, parse_collateral
 from attestation.tdx.verifier import TdxVerifier
 
@@ -259,16 +259,16 @@ def _dcap_qvl(cases: list[tuple[bytes, TdxCollateral, datetime]]) -> Callable[[]
 def _snp(root: Path) -> Iterator[Subject]:
     case, endorsements, at = _snp_case(root)
     report = (root / "snp" / case["inputs"]["report"]).read_bytes()
-    verifier = SnpVerifier(anchors=load_anchors())
-    vek = verifier.verify_endorsements(endorsements, log=CheckLog())
+    cold = SnpVerifier(anchors=load_anchors())
+    cached = SnpVerifier(anchors=load_anchors(), cache=VerifiedCache())
     yield Subject(
         name="snp cold",
-        run=lambda: verifier.verify(report, endorsements, at=at, log=CheckLog()),
+        run=lambda: cold.verify(report, endorsements, at=at, log=CheckLog()),
         signatures={"rsa4096": 2, "p384": 1},
     )
     yield Subject(
         name="snp cached",
-        run=lambda: verify_report(parse_report(report), vek, at=at, log=CheckLog()),
+        run=lambda: cached.verify(report, endorsements, at=at, log=CheckLog()),
         signatures={"p384": 1},
     )
 
@@ -280,19 +280,39 @@ def _gpu(root: Path) -> Iterator[Subject]:
     inputs, at, anchors = case["inputs"], datetime.fromisoformat(case["verify_at"]), load_anchors()
     report, chain = ((folder / inputs[name]).read_bytes() for name in ("report", "chain"))
     nonce = bytes.fromhex(inputs["nonce"])
+    pool, warm = ThreadPoolExecutor(NUM_PARALLEL), VerifiedCache()
 
-    def judge(_: int = 0) -> object:
+    def judge(cache: VerifiedCache | None) -> object:
         return verify_device(
-            report, chain, anchors=anchors, nonce=nonce, at=at, log=CheckLog(), arch=inputs["arch"]
+            report,
+            chain,
+            anchors=anchors,
+            nonce=nonce,
+            at=at,
+            log=CheckLog(),
+            arch=inputs["arch"],
+            cache=cache,
         )
 
-    yield Subject(name="gpu cold", run=judge, signatures={"p384": 5})
-    pool = ThreadPoolExecutor(NUM_PARALLEL)
-    yield Subject(
-        name=f"gpu cold, {NUM_PARALLEL} threads",
-        run=lambda: list(pool.map(judge, range(NUM_PARALLEL))),
-        signatures={"p384": 5 * NUM_PARALLEL},
-    )
+    for name, known, num_signatures in (("cold", None, 5), ("cached", warm, 1)):
+        yield Subject(
+            name=f"gpu {name}",
+            run=partial(judge, known),
+            signatures={"p384": num_signatures},
+        )
+        yield Subject(
+            name=f"gpu {name}, {NUM_PARALLEL} threads",
+            run=partial(_on_threads, pool, judge, known),
+            signatures={"p384": num_signatures * NUM_PARALLEL},
+        )
+
+
+def _on_threads(
+    pool: ThreadPoolExecutor,
+    judge: Callable[[VerifiedCache | None], object],
+    cache: VerifiedCache | None,
+) -> object:
+    return list(pool.map(judge, [cache] * NUM_PARALLEL))
 
 
 def _nras(root: Path) -> Iterator[Subject]:

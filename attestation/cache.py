@@ -10,6 +10,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar, cast
 
+from attestation.anchors import AnchorFamily, TrustAnchors
+from attestation.x509 import VerifiedChain
+
 Verified = TypeVar("Verified")
 Key = tuple[object, ...]  # what kind of object, its bytes, and what it was verified with
 
@@ -20,7 +23,7 @@ MAX_BYTES = 8 * 1024 * 1024  # of keys; a platform's have about 30 KB
 class VerifiedCache:
     """Bounded, least recently used first out; made by the caller, safe to share between threads.
 
-    Keys hold the bytes themselves and are compared whole, so no digest can collide.
+    Keys hold the bytes themselves and are compared whole; certificates may be named by SHA-256.
     """
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
@@ -57,6 +60,27 @@ class VerifiedCache:
                 oldest, _ = self._verified.popitem(last=False)
                 self._num_bytes -= _size(oldest)
         return verified
+
+
+def once(cache: VerifiedCache | None, key: Key, verify: Callable[[], Verified]) -> Verified:
+    """``recall`` of a cache that may not be there.  Raises: whatever ``verify`` raises."""
+    return verify() if cache is None else cache.recall(key, verify)
+
+
+def once_chain(
+    cache: VerifiedCache | None,
+    key: Key,
+    verify: Callable[[], VerifiedChain],
+    *,
+    family: AnchorFamily,
+    anchors: TrustAnchors,
+) -> VerifiedChain:
+    """A chain seen before counts only while its root is pinned as it was then.
+
+    Raises: whatever ``verify`` raises.
+    """
+    known = once(cache, key, verify)
+    return known if anchors.find(family, known.root.sha256) == known.anchor else verify()
 
 
 def _size(key: Key) -> int:

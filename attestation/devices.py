@@ -55,7 +55,7 @@ def verify_gpus(
     claims = []
     for index, entry in enumerate(entries):
         label = f"gpu-{index}"
-        device = GpuVerifier(anchors=narrowed).verify(
+        device = GpuVerifier(anchors=narrowed, cache=draft.cache).verify(
             entry,
             nonce=nonce,
             at=draft.at,

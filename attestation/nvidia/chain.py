@@ -13,6 +13,7 @@ from cryptography.x509.oid import ObjectIdentifier
 
 from attestation import der
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.cache import VerifiedCache, once_chain
 from attestation.errors import (
     EndorsementMismatch,
     MalformedEvidence,
@@ -72,23 +73,23 @@ class DeviceIdentity:
         return self.chain.anchor
 
 
-def verify_device_chain(pem: bytes, *, anchors: TrustAnchors, at: datetime) -> DeviceIdentity:
+def verify_device_chain(
+    pem: bytes, *, anchors: TrustAnchors, at: datetime, cache: VerifiedCache | None = None
+) -> DeviceIdentity:
     """Steps: 1. five certificates; 2. links, pinned root; 3. roles; 4. dates; 5. FWID.
+
+    With a ``cache``, steps 1 and 2 are not done again for a chain that it has seen verified.
 
     Raises: MalformedEvidence("format"). BadSignature("bad_key"). UnsupportedEvidence:
     unsupported_gpu. UntrustedEndorsement: chain, chain_length, chain_order, chain_signature,
     untrusted_root, signer_role, certificate_time.
     """
-    certificates = parse_chain(pem, what=_WHAT, key_kinds=_KEY_KINDS)
-    if len(certificates) != CHAIN_LENGTH:  # 1
-        got = len(certificates)
-        raise UntrustedEndorsement("chain_length", f"{_WHAT}: {got} certificates, want 5")
-    chain = verify_chain(  # 2
-        certificates,
-        num_certificates=CHAIN_LENGTH,
+    chain = once_chain(  # 1, 2
+        cache,
+        (_WHAT, pem),
+        lambda: _verify_chain(pem, anchors),
         family="nvidia-device",
         anchors=anchors,
-        what=_WHAT,
     )
     chip = _chip(chain)  # 3
     arch = _arch(chip)
@@ -113,6 +114,20 @@ def require_fwid(identity: DeviceIdentity, reported: bytes | None) -> None:
     """
     if reported is not None and reported != identity.fwid:
         raise EndorsementMismatch("fwid_mismatch", "the report's firmware is not its certificate's")
+
+
+def _verify_chain(pem: bytes, anchors: TrustAnchors) -> VerifiedChain:
+    certificates = parse_chain(pem, what=_WHAT, key_kinds=_KEY_KINDS)
+    if len(certificates) != CHAIN_LENGTH:  # 1
+        got = len(certificates)
+        raise UntrustedEndorsement("chain_length", f"{_WHAT}: {got} certificates, want 5")
+    return verify_chain(  # 2
+        certificates,
+        num_certificates=CHAIN_LENGTH,
+        family="nvidia-device",
+        anchors=anchors,
+        what=_WHAT,
+    )
 
 
 def _chip(chain: VerifiedChain) -> str:

@@ -1,8 +1,8 @@
 """NVIDIA devices: is this report genuine, fresh and of a known device?  [DSP0274, NVIDIA RIM]
 
-One call judges one GPU or switch, and keeps nothing for the next. Whether what a device claims is
-good enough, and whether devices fit together, is asked of the claims: ``rules.py``,
-``topology.py``.
+One call judges one GPU or switch, and keeps nothing for the next but a chain, in the cache that it
+is given. Whether what a device claims is good enough, and whether devices fit together, is asked of
+the claims: ``rules.py``, ``topology.py``.
 """
 
 import hmac
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, MalformedEvidence, PolicyViolation, StaleEvidence
 from attestation.model import GpuEntry
@@ -80,9 +81,14 @@ class GpuClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuVerifier:
-    """Verifies reports of GPUs and NVSwitches against pinned roots."""
+    """Verifies reports of GPUs and NVSwitches against pinned roots.
+
+    With a ``cache``, a device's chain that it has seen verified is not verified again; every other
+    step runs on every call, with the same outcome.
+    """
 
     anchors: TrustAnchors
+    cache: VerifiedCache | None = None
 
     def verify(
         self,
@@ -110,6 +116,7 @@ class GpuVerifier:
             log=log,
             arch=entry.arch,
             label=label,
+            cache=self.cache,
         )
         identity, report = device.identity, device.report
         measurements, revocation = None, None
@@ -150,6 +157,7 @@ def verify_device(
     log: CheckLog,
     arch: str | None,
     label: str = "gpu",
+    cache: VerifiedCache | None = None,
 ) -> VerifiedDevice:
     """Report and chain alone; ``arch`` is the architecture expected, None for any.
 
@@ -158,7 +166,7 @@ def verify_device(
     Raises: AttestationError: the code of the step that failed.
     """
     with log.step(f"{label}_chain", "the device's certificate chain ends in a pinned root"):  # 1
-        identity = verify_device_chain(cert_chain, anchors=anchors, at=at)
+        identity = verify_device_chain(cert_chain, anchors=anchors, at=at, cache=cache)
         if arch is not None and arch != identity.arch:
             raise PolicyViolation("gpu_arch", f"device is {identity.arch}, want {arch}")
     with log.step(f"{label}_format", "the report follows its format"):  # 2

@@ -33,7 +33,7 @@ def verify_cpu(
     Raises: AttestationError.
     """
     own = endorsements if isinstance(endorsements, SnpEndorsements) else None
-    claims = SnpVerifier(anchors=anchors).verify(report, own, at=at, log=log)
+    claims = SnpVerifier(anchors=anchors, cache=cache).verify(report, own, at=at, log=log)
     return CpuClaims(
         section="snp",
         tee="snp",
@@ -62,7 +62,7 @@ def verify_azure(
     """
     with log.step("hcl_format", "the blob follows its format"):
         hcl = parse_hcl(blob)
-    claims = verify_cpu(hcl.report, endorsements, anchors=anchors, at=at, log=log)
+    claims = verify_cpu(hcl.report, endorsements, anchors=anchors, at=at, log=log, cache=cache)
     with log.step("hcl_runtime", "the report vouches for the runtime JSON and its TPM key"):
         runtime = require_runtime(hcl, claims.report_data)
     return replace(

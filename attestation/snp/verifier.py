@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from attestation.anchors import Anchor, TrustAnchors
+from attestation.cache import VerifiedCache, once, once_chain
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, EndorsementMismatch, UntrustedEndorsement
 from attestation.snp.endorsements import SnpEndorsements
@@ -92,9 +93,14 @@ class SnpClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpVerifier:
-    """Verifies SEV-SNP reports against pinned ARKs."""
+    """Verifies SEV-SNP reports against pinned ARKs.
+
+    With a ``cache``, a chain and a CRL that it has seen verified are not verified again; every
+    other step runs on every call, with the same outcome.
+    """
 
     anchors: TrustAnchors
+    cache: VerifiedCache | None = None
 
     def verify(
         self,
@@ -134,20 +140,25 @@ class SnpVerifier:
             log.not_applicable("revocation", "no CRL came along")
         else:
             with log.step("revocation", "the issuing CA is not revoked"):  # 4
-                crl = verify_crl(endorsements.crl, issuer=chain.root, what="ARK CRL")
+                crl = self._verify_crl(endorsements.crl, chain.root)
                 require_unrevoked(crl, chain.certificates[1])
         return VerifiedVek(chain=chain, identity=identity, crl=crl)
 
     def _verify_chain(self, endorsements: SnpEndorsements) -> VerifiedChain:
-        what = "VEK chain"
-        cas = parse_chain(endorsements.chain, what=what, key_kinds=_KEY_KINDS)
-        return verify_chain(
-            (_parse_leaf(endorsements.vek), *cas),
-            num_certificates=CHAIN_LENGTH,
+        return once_chain(
+            self.cache,
+            ("VEK chain", endorsements.vek, endorsements.chain),
+            lambda: _verify_chain(endorsements, self.anchors),
             family="amd-ark",
             anchors=self.anchors,
-            what=what,
-            foreign_issuer="chain_signature",
+        )
+
+    def _verify_crl(self, data: bytes, ark: Certificate) -> VerifiedCrl:
+        what = "ARK CRL"
+        return once(
+            self.cache,
+            (what, data, ark.sha256),
+            lambda: verify_crl(data, issuer=ark, what=what),
         )
 
 
@@ -192,6 +203,19 @@ def verify_report(report: SnpReport, vek: VerifiedVek, *, at: datetime, log: Che
         is_revocation_checked=vek.crl is not None,
         anchor=vek.chain.anchor,
         not_after=vek.not_after,
+    )
+
+
+def _verify_chain(endorsements: SnpEndorsements, anchors: TrustAnchors) -> VerifiedChain:
+    what = "VEK chain"
+    cas = parse_chain(endorsements.chain, what=what, key_kinds=_KEY_KINDS)
+    return verify_chain(
+        (_parse_leaf(endorsements.vek), *cas),
+        num_certificates=CHAIN_LENGTH,
+        family="amd-ark",
+        anchors=anchors,
+        what=what,
+        foreign_issuer="chain_signature",
     )
 
 

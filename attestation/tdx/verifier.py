@@ -7,7 +7,6 @@ quote claims is good enough is AppraisalPolicy's question.
 
 import hashlib
 import hmac
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from attestation.anchors import Anchor, TrustAnchors
-from attestation.cache import Key, Verified, VerifiedCache
+from attestation.cache import VerifiedCache, once, once_chain
 from attestation.checks import CheckLog
 from attestation.errors import BadSignature, EndorsementMismatch, UntrustedEndorsement
 from attestation.tdx import tcb
@@ -74,14 +73,6 @@ class TdxClaims:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CertifiedPlatform:
-    """Step 2's outcome: whose platform this is, under which root."""
-
-    chain: VerifiedChain
-    extension: PckExtension
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Endorsed:
     """Step 4's outcome: everything fetched, each of it signed and unrevoked."""
 
@@ -117,8 +108,12 @@ class TdxVerifier:
             if collateral is None:
                 raise UntrustedEndorsement("endorsement_missing", "no collateral for this quote")
         with log.step("pck_chain", "the platform's certificate chain ends in a pinned root"):  # 2
-            certified = self._verify_pck(quote.pck_chain_pem)
-            chain, pck = certified.chain, certified.extension
+            chain = self._verify_pck_chain(quote.pck_chain_pem)
+            pck = once(
+                self.cache,
+                ("PCK extension", chain.leaf.sha256),
+                lambda: parse_pck_extension(chain.leaf),
+            )
         endorsed = self._verify_endorsements(chain, collateral, quote.tee, log)  # 3, 4
         with log.step("platform_match", "the TCB info is for this platform"):  # 5
             _require_same_platform(endorsed.tcb_info, pck)
@@ -163,26 +158,14 @@ class TdxVerifier:
             ),
         )
 
-    def _verify_pck(self, pem: bytes) -> _CertifiedPlatform:
-        """A chain seen before counts only while its root is pinned as it was then."""
-        known = self._once(("PCK chain", pem), lambda: self._verify_pck_chain(pem))
-        anchor = self.anchors.find("dcap", known.chain.root.sha256)
-        return known if anchor == known.chain.anchor else self._verify_pck_chain(pem)
-
-    def _verify_pck_chain(self, pem: bytes) -> _CertifiedPlatform:
-        what = "PCK chain"
-        chain = verify_chain(
-            parse_chain(pem, what=what),
-            num_certificates=PCK_CHAIN_LENGTH,
+    def _verify_pck_chain(self, pem: bytes) -> VerifiedChain:
+        return once_chain(
+            self.cache,
+            ("PCK chain", pem),
+            lambda: _verify_pck_chain(pem, self.anchors),
             family="dcap",
             anchors=self.anchors,
-            what=what,
         )
-        issuer = chain.certificates[1]
-        _require_role(chain, (_PCK_ROLE,), what)
-        if not issuer.common_name.endswith(_PCK_CA_ROLES):
-            raise UntrustedEndorsement("signer_role", f"{what}: not issued by a PCK CA")
-        return _CertifiedPlatform(chain=chain, extension=parse_pck_extension(chain.leaf))
 
     def _verify_endorsements(
         self,
@@ -200,7 +183,8 @@ class TdxVerifier:
         with log.step("tcb_info", "the TCB info is signed by Intel's role for it"):  # 4
             signer = self._verify_signer(collateral.tcb_info_issuer_chain, chain, root_crl)
             text, signature = collateral.tcb_info, collateral.tcb_info_signature
-            info = self._once(
+            info = once(
+                self.cache,
                 ("TCB info", text, signature, signer.leaf.sha256, tee),
                 lambda: verify_tcb_info(text, signature, signer=signer, tee=tee),
             )
@@ -211,7 +195,8 @@ class TdxVerifier:
                     collateral.qe_identity_issuer_chain, chain, root_crl
                 )
             qe_text, qe_signature = collateral.qe_identity, collateral.qe_identity_signature
-            identity = self._once(
+            identity = once(
+                self.cache,
                 ("QE identity", qe_text, qe_signature, qe_signer.leaf.sha256, tee),
                 lambda: verify_qe_identity(qe_text, qe_signature, signer=qe_signer, tee=tee),
             )
@@ -224,13 +209,15 @@ class TdxVerifier:
 
     def _verify_quote_signature(self, quote: Quote) -> None:
         point = quote.attestation_key
-        key = self._once(("attestation key", point), lambda: _read_attestation_key(point))
+        key = once(self.cache, ("attestation key", point), lambda: _read_attestation_key(point))
         if not _is_signed(key, quote.signed_bytes, quote.signature):
             raise BadSignature("quote_signature", "header and body are not signed by this key")
 
     def _verify_crl(self, data: bytes, issuer: Certificate, what: str) -> VerifiedCrl:
-        return self._once(
-            (what, data, issuer.sha256), lambda: verify_crl(data, issuer=issuer, what=what)
+        return once(
+            self.cache,
+            (what, data, issuer.sha256),
+            lambda: verify_crl(data, issuer=issuer, what=what),
         )
 
     def _verify_signer(
@@ -238,14 +225,28 @@ class TdxVerifier:
     ) -> VerifiedChain:
         """The TCB signing chain under the same root as the quote's own chain."""
         anchor, root = pck_chain.anchor, pck_chain.root
-        chain = self._once(
-            ("TCB signing chain", pem, anchor), lambda: _verify_signer_chain(pem, anchor, root)
+        chain = once(
+            self.cache,
+            ("TCB signing chain", pem, anchor),
+            lambda: _verify_signer_chain(pem, anchor, root),
         )
         require_unrevoked(root_crl, chain.leaf)
         return chain
 
-    def _once(self, key: Key, verify: Callable[[], Verified]) -> Verified:
-        return verify() if self.cache is None else self.cache.recall(key, verify)
+
+def _verify_pck_chain(pem: bytes, anchors: TrustAnchors) -> VerifiedChain:
+    what = "PCK chain"
+    chain = verify_chain(
+        parse_chain(pem, what=what),
+        num_certificates=PCK_CHAIN_LENGTH,
+        family="dcap",
+        anchors=anchors,
+        what=what,
+    )
+    _require_role(chain, (_PCK_ROLE,), what)
+    if not chain.certificates[1].common_name.endswith(_PCK_CA_ROLES):
+        raise UntrustedEndorsement("signer_role", f"{what}: not issued by a PCK CA")
+    return chain
 
 
 def _verify_signer_chain(pem: str, anchor: Anchor, root: Certificate) -> VerifiedChain:

@@ -9,8 +9,11 @@ from attestation.anchors import load_anchors
 from attestation.appraise import appraise
 from attestation.cache import VerifiedCache
 from attestation.model import AttestationResult, EvidenceBundle
+from attestation.nvidia import chain as nvidia_chain
 from attestation.policy import load_policy
+from attestation.snp import verifier as snp_verifier
 from attestation.tdx import verifier
+from tests.attestation import sessions
 from tests.attestation.cases import CASES
 from tests.attestation.samples import AT, NONCE, evidence, judge
 
@@ -28,6 +31,10 @@ def _judge(
     )
 
 
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("verified again")
+
+
 def test_the_verdict_on_every_case_is_the_same() -> None:
     cache = VerifiedCache()
 
@@ -37,13 +44,10 @@ def test_the_verdict_on_every_case_is_the_same() -> None:
 
 
 def test_what_was_verified_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise AssertionError("verified again")
-
     cache, bundle = VerifiedCache(), evidence()
     first = _judge(bundle, cache)
     for name in ("verify_chain", "verify_crl", "verify_tcb_info", "verify_qe_identity"):
-        monkeypatch.setattr(verifier, name, refuse)
+        monkeypatch.setattr(verifier, name, _refuse)
 
     assert _judge(bundle, cache) == first
     assert first.is_accepted
@@ -57,3 +61,15 @@ def test_a_cache_keeps_nothing_alive_beyond_its_end() -> None:
 
     assert late == judge(bundle, at=AT + timedelta(days=400))
     assert not late.is_accepted
+
+
+@pytest.mark.parametrize("tee", ["fake-tdx", "snp"])
+def test_the_cache_serves_cpu_and_gpus_alike(tee: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, whole = VerifiedCache(), sessions.bundle(gpu=(sessions.gpu_entry(),), tee=tee)
+    without = sessions.judge_bundle(whole)
+    first = sessions.judge_bundle(whole, cache=cache)
+    for module in (verifier, snp_verifier, nvidia_chain):
+        monkeypatch.setattr(module, "verify_chain", _refuse)
+
+    assert sessions.judge_bundle(whole, cache=cache) == first == without
+    assert first.is_accepted
