@@ -4,12 +4,11 @@ A command's module is imported when the command runs, never before: `starshade -
 wait for torch.
 """
 
-import importlib
 from pathlib import Path
 
 import click
 
-from gateway.cli_support import config_options, read_config
+from gateway.cli_support import config_options, import_by_name, read_config
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -27,10 +26,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._lazy:
             return super().get_command(ctx, name)
-        module_name, attribute = self._lazy[name][0].split(":")
-        command = getattr(importlib.import_module(module_name), attribute)
+        place = self._lazy[name][0]
+        command = import_by_name(place)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{module_name}:{attribute} is no command")
+            raise TypeError(f"{place} is no command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -59,7 +58,6 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
     context_settings=_CONTEXT,
     lazy={
         "up": ("gateway.up:up", "Start a worker, the gateway and the dashboard on this machine."),
-        "observatory": ("web.cli:observatory", "Run the dashboard, its API and the span ingest."),
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
         "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
@@ -123,6 +121,33 @@ def worker(
     from gateway.roles import run_worker
 
     run_worker(config)
+
+
+@main.command()
+@click.option("--host", help="Loopback address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port to listen on.  [default: 8444]")
+@click.option("--database-url", help="Telemetry database.  [default: in the state folder]")
+@config_options
+def observatory(
+    host: str | None,
+    port: int | None,
+    database_url: str | None,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Run the dashboard, its API and the span ingest."""
+    flags = {
+        "observatory.host": host,
+        "observatory.port": port,
+        "observatory.database_url": database_url,
+        "state_dir": state_dir,
+        "cache_dir": cache_dir,
+    }
+    config = read_config(config_file, flags)
+    from gateway.roles import run_observatory
+
+    run_observatory(config)
 
 
 if __name__ == "__main__":

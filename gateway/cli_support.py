@@ -1,5 +1,6 @@
 """What do all commands share: the options that choose a configuration, and how they fail?"""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -95,6 +96,12 @@ def read_config(
             code=err.code,
             next_step="docs/configuration.md lists every key",
         ) from err
+
+
+def import_by_name(place: str) -> Any:
+    """The attribute at `module:attribute`: how commands reach packages that import none of ours."""
+    module_name, attribute = place.split(":")
+    return getattr(importlib.import_module(module_name), attribute)
 
 
 def environment() -> dict[str, str]:

@@ -11,7 +11,7 @@ from types import FrameType
 from sqlalchemy.exc import SQLAlchemyError
 
 from attestation.errors import PolicyError
-from gateway.cli_support import ExitCode, Failure, database_failure
+from gateway.cli_support import ExitCode, Failure, database_failure, import_by_name
 from gateway.config import StarshadeConfig
 from gateway.dev_key import ensure_dev_key
 from gateway.faults import os_error_text
@@ -20,6 +20,8 @@ from gateway.models import ModelError, model_file
 from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
 from telemetry.logs import configure_logging
+
+_OBSERVATORY = "web.cli:run_observatory"
 
 WANTED_FILES = 65_536  # open at once: connections of clients and to workers
 
@@ -49,6 +51,17 @@ def run_worker(config: StarshadeConfig) -> None:
     _explained(
         lambda: serve_worker(config),
         next_step="stop the other worker, or choose another socket (STARSHADE_WORKER__SOCKET)",
+    )
+
+
+def run_observatory(config: StarshadeConfig) -> None:
+    """`starshade observatory`. Raises: Failure."""
+    _begin()
+    settings = config.observatory
+    serve = import_by_name(_OBSERVATORY)
+    _explained(
+        lambda: serve(database_url=settings.database_url, host=settings.host, port=settings.port),
+        next_step="choose another port with --port or STARSHADE_OBSERVATORY__PORT",
     )
 
 

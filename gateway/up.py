@@ -125,9 +125,6 @@ def child_environment(config: StarshadeConfig, flags: Mapping[str, object]) -> d
     settled |= {
         "state_dir": config.state_dir,
         "policy": config.policy,
-        "observatory.host": config.observatory.host,
-        "observatory.port": config.observatory.port,
-        "observatory.database_url": config.observatory.database_url,
     }
     names = {key: f"STARSHADE_{key.upper().replace('.', '__')}" for key in settled}
     return environment() | {names[key]: str(value) for key, value in settled.items()}
@@ -137,7 +134,7 @@ def roles(config: StarshadeConfig, config_file: Path | None) -> list[Role]:
     """The children in the order they are started, each this same Python."""
     chosen = [] if config_file is None else ["--config", str(config_file.absolute())]
     commands = {
-        "observatory": ["observatory"],
+        "observatory": ["observatory", *chosen],
         "worker": ["worker", *chosen],
         "gateway": ["serve", "--keep-dev-key", *chosen],
     }

@@ -332,7 +332,9 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("command", [(), ("up",), ("serve",), ("worker",), ("keys",), ("models",)])
+@pytest.mark.parametrize(
+    "command", [(), ("up",), ("serve",), ("worker",), ("observatory",), ("keys",), ("models",)]
+)
 def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
     loaded = loaded_by(*command, "--help")
     assert not loaded & HEAVY
