@@ -139,14 +139,13 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
     crl_signature, crl_expired (no nextUpdate at all).
     """
     crl = _parse_crl(data, what)
-    parts = _crl_parts(data if data.startswith(_DER_SEQUENCE_START) else _der(crl))
+    is_der = data.startswith(_DER_SEQUENCE_START)
+    parts = _crl_parts(data if is_der else crl.public_bytes(Encoding.DER))
     try:
         is_from_issuer = issuer.signs_crls and (
             parts.issuer_der == issuer.subject_der or crl.issuer == issuer.subject
         )
-        is_signed = parts.names_one_algorithm and _is_signed_crl(
-            crl, parts.signed_bytes, issuer.public_key
-        )
+        is_signed = _is_signed_crl(crl, parts.signed_bytes, issuer.public_key)
         last_update, next_update = crl.last_update_utc, crl.next_update_utc
     except PARSE_ERRORS as err:
         raise MalformedEvidence("format", f"{what}: not a revocation list") from err
@@ -165,26 +164,22 @@ class _CrlParts:
 
     signed_bytes: bytes
     issuer_der: bytes
-    names_one_algorithm: bool
 
 
 def _crl_parts(der: bytes) -> _CrlParts:
-    """Of DER that the library has accepted as a revocation list.  [RFC 5280 sec. 5.1]"""
+    """Of DER that the library has accepted as a list that names one algorithm.
+
+    [RFC 5280 sec. 5.1]
+    """
     list_at = content_start(der, 0)
-    list_end = element_end(der, list_at)
     algorithm_at = content_start(der, list_at)
     if der[algorithm_at] == INTEGER:  # the version, absent in version 1
         algorithm_at = element_end(der, algorithm_at)
     issuer_at = element_end(der, algorithm_at)
     return _CrlParts(
-        signed_bytes=der[list_at:list_end],
+        signed_bytes=der[list_at : element_end(der, list_at)],
         issuer_der=der[issuer_at : element_end(der, issuer_at)],
-        names_one_algorithm=der.startswith(der[algorithm_at:issuer_at], list_end),
     )
-
-
-def _der(crl: x509.CertificateRevocationList) -> bytes:
-    return crl.public_bytes(Encoding.DER)
 
 
 def require_unrevoked(crl: VerifiedCrl, certificate: Certificate) -> None:

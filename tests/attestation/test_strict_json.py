@@ -1,6 +1,7 @@
 """Values are taken in one spelling only."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -23,6 +24,14 @@ from attestation.errors import AttestationError
         lambda: strict_json.utc_time("2026-12-01", "x"),
         lambda: strict_json.utc_time("2026-12-01T00:00:60Z", "x"),
         lambda: strict_json.utc_time("2026-2-01T00:00:00Z", "x"),
+        lambda: strict_json.utc_time("2026-12-01T24:00:00Z", "x"),
+        lambda: strict_json.utc_time("2026-12-01T00:00:00+00:00", "x"),
+        lambda: strict_json.utc_time("2026-12-01T00:00:00Z\n", "x"),
+        lambda: strict_json.utc_time("2026-12-01 00:00:00Z", "x"),
+        lambda: strict_json.utc_time("2026-12-01T00:00:00.5Z", "x"),
+        lambda: strict_json.utc_time("0000-12-01T00:00:00Z", "x"),
+        lambda: strict_json.utc_time("2026-02-29T00:00:00Z", "x"),
+        lambda: strict_json.utc_time("\u0662026-12-01T00:00:00Z", "x"),
         lambda: strict_json.sha256_hex("AB" * 32, "x"),
         lambda: strict_json.require_keys([], "x", required=frozenset()),
     ],
@@ -36,3 +45,66 @@ def test_other_spellings_are_refused(read: Callable[[], object]) -> None:
 
 def test_vendor_hex_may_be_upper_case() -> None:
     assert strict_json.hex_bytes("AbCd", "x", num_bytes=2) == b"\xab\xcd"
+
+
+def test_times_are_in_utc() -> None:
+    moment = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC)
+
+    assert strict_json.utc_time("2024-02-29T23:59:59Z", "x") == moment
+    assert strict_json.utc_time("2024-02-29T23:59:59Z", "x").tzinfo == UTC
+
+
+def _parse(text: str, max_depth: int = 3) -> object:
+    return strict_json.parse_object(text.encode(), what="x", max_bytes=1000, max_depth=max_depth)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 1}',
+        '{"a": [{"b": {"c": 1, "d": 2, "c": 3}}]}',
+        '{"a": 1.0}',
+        '{"a": 1e3}',
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 9007199254740992}',
+        '{"a": [{"b": -9007199254740992}]}',
+        '{"a": "\\ud800"}',
+        '{"a": ["\\udc00\\ud800"]}',
+        '{"\\udfff": 1}',
+        '{"a": [{"\\ud800\\ud800": ""}]}',
+        '{"a": 1} {}',
+        "\ufeff{}",
+        "[]",
+        '{"a": ' + "[" * 900,
+    ],
+)
+def test_ambiguous_json_is_refused(text: str) -> None:
+    with pytest.raises(AttestationError) as caught:
+        _parse(text)
+
+    assert caught.value.code == "format"
+
+
+def test_the_edges_of_what_is_taken() -> None:
+    assert _parse('{"a": 9007199254740991, "b": [-9007199254740991, true, null]}') == {
+        "a": 2**53 - 1,
+        "b": [1 - 2**53, True, None],
+    }
+    assert _parse('{"\\ud83d\\ude00": "\\u00e9\U0001f600"}') == {"\U0001f600": "é\U0001f600"}
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [
+        ("{}", 0),
+        ('{"a": 1}', 1),
+        ('{"a": {}}', 1),
+        ('{"a": {}, "b": [[], {"c": 1}]}', 3),
+        ('{"a": [[[""]]]}', 4),
+    ],
+)
+def test_depth_counts_every_value(text: str, depth: int) -> None:
+    _parse(text, max_depth=depth)
+    with pytest.raises(AttestationError, match="nested"):
+        _parse(text, max_depth=depth - 1)

@@ -449,3 +449,45 @@ def test_a_crl_that_never_ends_is_refused() -> None:
 
     assert len(content) < 0x80 <= len(inner) < 0x100
     assert _crl_code(b"\x30\x81" + bytes([len(inner)]) + inner) == "crl_expired"
+
+
+def test_a_crl_names_one_algorithm_and_is_signed_over_the_bytes_received() -> None:
+    """Both algorithms are ones that we take, so only their difference is wrong."""
+    der = _crl(serials=[7]).public_bytes(Encoding.DER)
+    sha256, sha384 = (bytes.fromhex(f"06082a8648ce3d0403{n:02x}") for n in (2, 3))
+    assert der.count(sha256) == 2
+    last = der.rindex(sha256)
+
+    assert _crl_code(der[:last] + der[last:].replace(sha256, sha384)) == "format"
+    assert _crl_code(der[:last].replace(sha256, sha384) + der[last:]) == "format"
+    assert _crl_code(der.replace(sha256, sha384)) == "crl_signature"
+    listed = der.index(b"\2\1\7")
+    assert _crl_code(der[:listed] + b"\2\1\6" + der[listed + 3 :]) == "crl_signature"
+
+
+def test_a_crl_may_spell_its_issuer_in_another_string_type() -> None:
+    printable = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, "ca", _ASN1Type.PrintableString)]
+    )
+    crl = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(printable)
+        .last_update(AT - _DAY)
+        .next_update(AT + _DAY)
+        .sign(_KEYS["ca"], hashes.SHA256())
+    )
+
+    data = crl.public_bytes(Encoding.DER)
+    assert _parsed(_CA).subject_der not in data
+    assert verify_crl(data, issuer=_parsed(_CA), what="CRL").last_update == AT - _DAY
+
+
+def test_known_certificates_are_those_of_the_same_bytes() -> None:
+    root, other = _parsed(_ROOT), _parsed(_issue("root", "root", is_ca=True, path_length=1))
+    data = pem((_CA, _ROOT))
+
+    ca, found = parse_chain(data, what="chain", known=(other, root))
+
+    assert found is root
+    assert ca.common_name == "ca"
+    assert parse_chain(data, what="chain", known=(other,))[1] is not other
