@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestation.anchors import TrustAnchors, load_anchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.errors import AttestationError, UntrustedEndorsement
 from attestation.fake import FakeTee
 from attestation.fake.pki import ROOT_NAME, TCB_SIGNER_NAME, FakePki, pem
 from attestation.model import Check
-from attestation.cache import VerifiedCache
 from attestation.tdx.cases import _anchors, _collateral
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.verifier import TdxClaims, TdxVerifier

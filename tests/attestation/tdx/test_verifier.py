@@ -10,13 +10,13 @@ from unittest.mock import patch
 import pytest
 
 from attestation.anchors import load_anchors
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.errors import AttestationError
 from attestation.fake import FakeTee
 from attestation.fake import pki as fake_pki
 from attestation.fake.attester import _CERT_TYPE_PCK_CHAIN, _CERT_TYPE_QE_REPORT, _typed
 from attestation.fake.pki import PCK_NAME, TCB_SIGNER_NAME, pem
-from attestation.cache import VerifiedCache
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.verifier import TdxClaims, TdxVerifier
 from attestation.x509 import verify_chain
