@@ -58,6 +58,7 @@ from telemetry.tracing import build_provider
 _log = logging.getLogger(__name__)
 
 SALT_BYTES: Final = 32
+_SEED_BITS: Final = 64
 _GATEWAY_ID: Final = "gateway"
 _MAX_ENCAPSULATED_BYTES: Final = 1 << 30
 
@@ -287,6 +288,7 @@ def load_model_engine(
         ),
         observer=observer,
         clock_ns=time.monotonic_ns,
+        fresh_seed=_fresh_seed,
     )
     return LoadedEngine(
         engine=engine,
@@ -424,6 +426,10 @@ def _clocks() -> Clocks:
 
 def _utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)  # noqa: TID251 - the process edge
+
+
+def _fresh_seed() -> int:
+    return secrets.randbits(_SEED_BITS)
 
 
 def _new_request_id() -> str:

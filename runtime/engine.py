@@ -6,7 +6,6 @@ own: whoever owns the thread calls ``step`` while ``has_work``.
 """
 
 import logging
-import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
@@ -47,10 +46,6 @@ class Delta:
     timing: SequenceTiming | None = None
 
 
-def _random_seed() -> int:
-    return secrets.randbits(64)
-
-
 @dataclass(slots=True, kw_only=True)
 class _Live:
     sequence: Sequence
@@ -69,9 +64,9 @@ class Engine:
         config: EngineConfig,
         observer: EngineObserver,
         clock_ns: Callable[[], int],
-        fresh_seed: Callable[[], int] = _random_seed,
+        fresh_seed: Callable[[], int],
     ) -> None:
-        """``clock_ns`` is monotonic; ``fresh_seed`` serves requests that bring no seed.
+        """``clock_ns`` is monotonic; ``fresh_seed`` gives each request that brings none a seed.
 
         Raises: InvalidConfig when the runner's KV cache is not the one configured.
         """

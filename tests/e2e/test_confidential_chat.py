@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -99,6 +100,17 @@ def test_the_environment_is_all_that_a_client_needs(running: Installation) -> No
         check=False,
     )
     assert done.stdout.split() == [running.model, "True"], done.stderr
+
+
+def test_answers_differ_unless_a_seed_is_given(running: Installation) -> None:
+    def text(**members: Any) -> str:
+        body = running.body(temperature=1, max_tokens=24, ignore_eos=True, **members)
+        with running.http() as client:
+            answer = client.post("/v1/chat/completions", json=body)
+        return str(answer.json()["choices"][0]["message"]["content"])
+
+    assert text() != text()
+    assert text(seed=5) == text(seed=5)
 
 
 def test_models(running: Installation, client: openai.OpenAI) -> None:

@@ -81,6 +81,7 @@ class HashEngine:
             ),
             observer=observer,
             clock_ns=time.monotonic_ns,
+            fresh_seed=lambda: 0,
         )
         return LoadedEngine(
             engine=engine,

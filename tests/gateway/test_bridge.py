@@ -27,6 +27,7 @@ class CountingEngine(Engine):
             config=EngineConfig(num_blocks=NUM_BLOCKS, block_size=4, max_waiting=max_waiting),
             observer=NullObserver(),
             clock_ns=time.monotonic_ns,
+            fresh_seed=lambda: 0,
         )
         self.aborted: list[str] = []
         self.num_steps = 0

@@ -10,7 +10,7 @@ from runtime import Engine, EngineConfig, GenerationRequest, SamplingParams
 from runtime.devices.registry import open_device
 from runtime.model_runner import LoadedModel, ModelRunner, load_model
 from runtime.sampler import Sampler
-from tests.runtime.harness import Outcome, StatsLog
+from tests.runtime.harness import FRESH_SEED, Outcome, StatsLog
 from tests.support.fake_runner import FakeClock
 from tests.support.tiny_model import write_tiny_gguf
 
@@ -51,6 +51,7 @@ def make_engine(
         config=config,
         observer=log,
         clock_ns=FakeClock(),
+        fresh_seed=lambda: FRESH_SEED,
     )
     return engine, log
 
