@@ -197,6 +197,7 @@ def _run_request(record: RequestRecord) -> "RunRequest":
         first_byte_ns=record.first_byte_ns,
         first_token_ns=record.first_token_ns,
         last_token_ns=record.last_token_ns,
+        ended_ns=record.ended_ns,
         prompt_tokens=record.prompt_tokens,
         output_tokens=record.output_tokens,
         cached_tokens=record.cached_tokens,

@@ -119,6 +119,7 @@ class RunRequestRow(Base):
     first_byte_ns: Mapped[int | None]
     first_token_ns: Mapped[int | None]
     last_token_ns: Mapped[int | None]
+    ended_ns: Mapped[int | None]
     prompt_tokens: Mapped[int | None]
     output_tokens: Mapped[int | None]
     cached_tokens: Mapped[int | None]

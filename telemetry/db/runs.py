@@ -50,6 +50,7 @@ class RunRequest:
     first_byte_ns: int | None = None
     first_token_ns: int | None = None
     last_token_ns: int | None = None
+    ended_ns: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
@@ -101,6 +102,7 @@ def _request_row(run_id: str, request: RunRequest) -> Row:
         "first_byte_ns": request.first_byte_ns,
         "first_token_ns": request.first_token_ns,
         "last_token_ns": request.last_token_ns,
+        "ended_ns": request.ended_ns,
         "prompt_tokens": request.prompt_tokens,
         "output_tokens": request.output_tokens,
         "cached_tokens": request.cached_tokens,

@@ -27,12 +27,12 @@ _LAST_NS = case(
     (RunRequestRow.last_token_ns > RunRequestRow.intended_ns, RunRequestRow.last_token_ns),
     else_=RunRequestRow.intended_ns,
 )
-_E2E_NS = RunRequestRow.last_token_ns - RunRequestRow.intended_ns
+_ENDED_NS = func.coalesce(RunRequestRow.ended_ns, RunRequestRow.last_token_ns)  # rows of old
+_E2E_NS = _ENDED_NS - RunRequestRow.intended_ns
 _TPOT_NS = case(
     (
         RunRequestRow.output_tokens >= 2,
-        (RunRequestRow.last_token_ns - RunRequestRow.first_token_ns)
-        // (RunRequestRow.output_tokens - 1),
+        (_ENDED_NS - RunRequestRow.first_token_ns) // (RunRequestRow.output_tokens - 1),
     )
 )
 

@@ -22,7 +22,7 @@ def test_migrations_from_empty_make_the_models_tables(engine: Engine) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        assert context.get_current_revision() == "0001"
+        assert context.get_current_revision() == "0002"
 
 
 def test_nullability_follows_the_models(engine: Engine) -> None:

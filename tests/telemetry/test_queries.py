@@ -242,6 +242,18 @@ def test_run_summary_counts_from_intended_without_warm_up(engine: Engine, reader
     assert summary.run.invalid_reasons == ["generator_late"]
 
 
+def test_a_run_measures_to_the_end_of_the_response_where_it_is_known(
+    engine: Engine, reader: Engine
+) -> None:
+    later = [replace(item, ended_ns=(item.last_token_ns or 0) + 9 * MS) for item in run_requests(1)]
+    write_run(engine, RUN, later)
+    with Session(reader) as session:
+        found = session.scalars(runs.recent_runs(10)).all()
+        (summary,) = runs.summaries(session.connection(), found)
+    assert summary.e2e.p50 == pytest.approx(0.028)
+    assert summary.tpot.p50 == pytest.approx(0.003)
+
+
 def test_a_run_is_written_once(engine: Engine) -> None:
     write_run(engine, RUN, run_requests(3))
     with pytest.raises(RunExists):
