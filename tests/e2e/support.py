@@ -223,12 +223,14 @@ def installation(
     model: Path,
     *,
     wait: bool = True,
+    exports: bool = False,
     replaced: Mapping[bytes, tuple[str, bytes]] = MappingProxyType({}),
     **flags: object,
 ) -> Iterator[Installation]:
     """Runs everything in `state_dir`; `gateway__port=1` sets `gateway.port`.
 
-    `replaced` is what the proxy answers from the first request on.
+    `exports` sends spans to the configured endpoint instead of keeping them here. `replaced` is
+    what the proxy answers from the first request on.
     """
     run_dir = state_dir / "run"
     run_dir.mkdir(parents=True, mode=0o700)
@@ -249,7 +251,8 @@ def installation(
     key = make_key(config, tenant="acme")
     gateway_spans, worker_spans = InMemorySpanExporter(), InMemorySpanExporter()
     gateway = ServerThread(
-        build_gateway_app(config, exporter=gateway_spans), context=server_context(config.paths)
+        build_gateway_app(config, exporter=None if exports else gateway_spans),
+        context=server_context(config.paths),
     )
     with RecordingProxy(near, far) as proxy:
         proxy.replaced = dict(replaced)
@@ -258,7 +261,7 @@ def installation(
             model=model.stem,
             proxy=proxy,
             gateway=gateway,
-            worker=start_worker(config, worker_spans),
+            worker=start_worker(config, None if exports else worker_spans),
             key=key,
             gateway_spans=gateway_spans,
             worker_spans=worker_spans,
@@ -272,5 +275,5 @@ def installation(
             running.worker.stop_if_running()
 
 
-def start_worker(config: StarshadeConfig, spans: InMemorySpanExporter) -> ServerThread:
+def start_worker(config: StarshadeConfig, spans: InMemorySpanExporter | None) -> ServerThread:
     return ServerThread(build_worker_app(config, exporter=spans), uds=config.worker.socket).start()
