@@ -19,7 +19,7 @@ from attestation.anchors import TrustAnchors
 from attestation.endorsement_files import EndorsementFiles
 from attestation.errors import AttestationError
 from attestation.fetch.cache import CollateralCache
-from attestation.fetch.config import DEFAULT_URLS, FetchConfig, Service
+from attestation.fetch.config import FetchConfig, Service
 from attestation.fetch.errors import FetchConfigError, FetchFailed
 from attestation.model import EvidenceBundle, GpuEndorsements
 from attestation.nras.jwks import Jwks, parse_jwks
@@ -157,8 +157,7 @@ def _is_whole(endorsements: SnpEndorsements) -> bool:
 def fetch_config(settings: CollateralSettings) -> FetchConfig:
     """The settings as the fetching library knows them, within the time of one attestation."""
     config = FetchConfig(timeout_s=ATTEMPT_S, attempts=ATTEMPTS)
-    if settings.pcs != DEFAULT_URLS["pcs"]:
-        config = config.with_pcs(settings.pcs)
+    config = config.with_pcs(settings.pcs)
     services: tuple[tuple[Service, tuple[str, ...]], ...] = (
         ("kds", settings.kds),
         ("rim", settings.rim),

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from attestation.fetch.config import DEFAULT_URLS
 from gateway import config_rules as rules
 from gateway.config_sources import (
     ConfigError,
@@ -47,7 +46,7 @@ _MAX_PORT = 65_535
 
 def _vendor(what: str) -> Key:
     """Secret: an address that is refused may hold a password."""
-    doc = f"{what}, mirrors after it; `https`, or `http` on this machine."
+    doc = f"Instead of {what}; mirrors after it; `https`, or `http` on this machine."
     return Key(doc, rules.endorser_urls, secret=True)
 
 
@@ -58,13 +57,11 @@ class CollateralSettings:
     offline: Annotated[
         bool, Key("Whether to use what is cached alone and ask nobody for collateral.")
     ] = False
-    pcs: Annotated[tuple[str, ...], _vendor("Intel's PCS or a PCCS")] = DEFAULT_URLS["pcs"]
-    kds: Annotated[tuple[str, ...], _vendor("AMD's KDS")] = DEFAULT_URLS["kds"]
-    rim: Annotated[tuple[str, ...], _vendor("NVIDIA's RIM service")] = DEFAULT_URLS["rim"]
-    ocsp: Annotated[tuple[str, ...], _vendor("NVIDIA's OCSP responder")] = DEFAULT_URLS["ocsp"]
-    nras: Annotated[tuple[str, ...], _vendor("NVIDIA's token service, for its keys")] = (
-        DEFAULT_URLS["nras"]
-    )
+    pcs: Annotated[tuple[str, ...], _vendor("Intel's PCS, such as a PCCS")] = ()
+    kds: Annotated[tuple[str, ...], _vendor("AMD's KDS")] = ()
+    rim: Annotated[tuple[str, ...], _vendor("NVIDIA's RIM service")] = ()
+    ocsp: Annotated[tuple[str, ...], _vendor("NVIDIA's OCSP responder")] = ()
+    nras: Annotated[tuple[str, ...], _vendor("NVIDIA's token service, for its keys")] = ()
     proxy: Annotated[
         str | None,
         Key(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
-from attestation.fetch.config import MAX_URLS, url_problem
-
 Rule = Callable[[object], str | None]
 
 _HOSTNAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
@@ -84,13 +82,18 @@ def http_url(value: object) -> str | None:
 
 def endorser_url(value: object) -> str | None:
     """Where endorsements are fetched from, or the proxy on the way."""
+    from attestation.fetch.config import url_problem  # here: `--help` does without attestation
+
     return url_problem(str(value)) or None
 
 
 def endorser_urls(value: object) -> str | None:
+    """Several of them, in the order in which they are tried; none is the vendor's own."""
+    from attestation.fetch.config import MAX_URLS
+
     if isinstance(value, Sequence) and len(value) > MAX_URLS:
         return f"want at most {MAX_URLS} addresses"
-    return each(endorser_url)(value)
+    return each(endorser_url)(value) if value else None
 
 
 def worker_address(value: object) -> str | None:

@@ -4,17 +4,21 @@ SQLite: WAL, every write begins IMMEDIATE (it takes the lock at once instead of 
 readers are separate connections that cannot write.  PostgreSQL: the same calls by URL.
 """
 
+import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS: Final = 10_000
 READ_CONNECTIONS: Final = 8
+WAL_ATTEMPTS: Final = 100
+WAL_PAUSE_S: Final = 0.05
 _MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
 
 
@@ -75,7 +79,7 @@ def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
         if read_only:
             cursor.execute("PRAGMA query_only = ON")
         else:
-            cursor.execute("PRAGMA journal_mode = WAL")
+            _enter_wal(cursor)
             cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.close()
 
@@ -84,3 +88,15 @@ def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _enter_wal(cursor: DBAPICursor) -> None:
+    """Switch to WAL; SQLite does not wait by itself when another process is switching too."""
+    for _ in range(WAL_ATTEMPTS - 1):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            time.sleep(WAL_PAUSE_S)
+        else:
+            return
+    cursor.execute("PRAGMA journal_mode = WAL")
