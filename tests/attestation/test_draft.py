@@ -8,7 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestation.anchors import TrustAnchors, load_anchors
-from attestation.appraise import appraise_quote, reject_unread
+from attestation.appraise import appraise_quote, appraise_report, reject_unread
+from attestation.composite import _require_bound
 from attestation.errors import (
     AttestationError,
     BadSignature,
@@ -23,9 +24,22 @@ from attestation.fake.pki import FakePki
 from attestation.fake.platform import FakePlatform
 from attestation.model import AttestationResult
 from attestation.policy import load_policy
+from attestation.profiles import PROFILES
+from attestation.snp.endorsements import SnpEndorsements
 from attestation.tdx.rules import TcbStatusAllowed
+from tests.attestation.nitro.judging import VERIFIER
+from tests.attestation.nitro.samples import AT as NITRO_AT
+from tests.attestation.nitro.samples import good_document
 from tests.attestation.samples import AT
-from tests.attestation.sessions import Peer, bundle, gpu_entry, judge_bundle, judge_session, relaxed
+from tests.attestation.sessions import (
+    FACTS,
+    Peer,
+    bundle,
+    gpu_entry,
+    judge_bundle,
+    judge_session,
+    relaxed,
+)
 
 _DEVELOPMENT = load_policy("development")
 _REPORT_DATA = bytes(range(64))
@@ -178,6 +192,50 @@ def test_a_policy_without_reference_values_says_what_passes(section: str, what: 
     assert (check.outcome, check.reason) == ("not_applicable", reason)
 
 
+def test_a_family_tells_its_own_gaps() -> None:
+    sent = bundle(tee="snp")
+    assert isinstance(sent.collateral, SnpEndorsements)
+    without_crl = replace(sent, collateral=replace(sent.collateral, crl=None))
+    policy = relaxed()
+    unruled = replace(policy, rules=dict.fromkeys(policy.rules, ()))
+    gap = "measurements: any software passes in the guest: the policy holds no reference values"
+
+    with_crl, without = (
+        judge_bundle(sent, policy=unruled),
+        judge_bundle(without_crl, policy=unruled),
+    )
+
+    assert gap in with_crl.not_covered
+    assert set(without.not_covered) - set(with_crl.not_covered)
+
+
+def test_an_enclave_without_reference_values() -> None:
+    policy = replace(
+        _DEVELOPMENT,
+        cpu=frozenset({"nitro"}),
+        anchor_kinds=frozenset({"vendor"}),
+        rules={"nitro": ()},
+    )
+    result = appraise_report(
+        "nitro",
+        good_document().to_bytes(),
+        None,
+        policy=policy,
+        anchors=VERIFIER.anchors,
+        at=NITRO_AT,
+    )
+    gap = "measurements: any software passes in the enclave: the policy holds no reference values"
+
+    assert (result.code, gap in result.not_covered) == (None, True)
+
+
+def test_report_data_of_another_length_binds_nothing() -> None:
+    with pytest.raises(MalformedEvidence) as caught:
+        _require_bound(PROFILES["near"], FACTS, bytes(32))
+
+    assert (caught.value.code, str(caught.value)) == ("format", "REPORT_DATA: 32 bytes")
+
+
 def test_the_checks_of_a_session_in_order() -> None:
     result = judge_session(Peer("tinfoil-v3").session())
     names = [check.name for check in result.checks if check.outcome == "pass"]
@@ -196,8 +254,8 @@ def test_a_session_is_judged_by_the_policy() -> None:
     policy = relaxed()
     refusing = replace(policy, rules={**policy.rules, "tdx": (_Refuse(),)})
 
-    assert "requires GPU evidence" in str(needs_gpu.checks)
-    assert "requires NRAS token" in str(needs_token.checks)
+    assert "requires GPU evidence and" in str(needs_gpu.checks)
+    assert "requires NRAS token and" in str(needs_token.checks)
     assert judge_session(Peer("dstack").session(), policy=refusing).code == "claims"
 
 

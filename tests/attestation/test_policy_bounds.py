@@ -76,3 +76,15 @@ def test_which_rules_compare_with_reference_values(name: str, is_reference: bool
 
     assert policy.has_reference_values("tdx") == is_reference
     assert not policy.has_reference_values("snp")
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(100, "; k99: unknown key"), (101, "1 more problems")]
+)
+def test_a_hundred_problems_are_told_and_the_others_counted(number: int, told: str) -> None:
+    unknown = "".join(f"k{index:02} = 1\n" for index in range(number))
+
+    with pytest.raises(PolicyError) as caught:
+        parse_policy((unknown + GOOD).encode())
+
+    assert str(caught.value).endswith(told)

@@ -106,8 +106,8 @@ def test_what_is_needed_is_named() -> None:
     token_only = judge_bundle(bundle(), policy=relaxed(nras="required"))
 
     assert failures(without) == failures(token_only) == ["evidence_missing"]
-    assert "requires GPU evidence" in str(without.checks)
-    assert "requires NRAS token" in str(token_only.checks)
+    assert "requires GPU evidence and" in str(without.checks)
+    assert "requires NRAS token and" in str(token_only.checks)
     assert _code(require_needed, "refused", "it", is_there=True) == "evidence_refused"
     require_needed("when_present", "it", is_there=False)
     require_needed("when_present", "it", is_there=True)

@@ -72,7 +72,7 @@ def try_module(
     options = pytest_options(targets.leave_out)
     arguments = [*options, *targets.modules[module]]
     baseline, outcomes = _in_child(lambda: _warm(module, mutations, arguments, num_workers))
-    if baseline.broken or not baseline.lines:
+    if baseline.broken or not any(baseline.lines.values()):
         raise BrokenTests(f"{module}: {', '.join(baseline.broken) or 'no test reaches it'}")
     again = [
         mutation

@@ -35,7 +35,10 @@ class Baseline:
     broken: list[str] = field(default_factory=list)
 
     def reaching(self, lines: range | None) -> list[str]:
-        """The tests that reach these lines, or all, the quickest first."""
+        """The tests that reach these lines, or all, the quickest first.
+
+        A test that only reads a constant reaches no line.
+        """
         names = [
             name
             for name, reached in self.lines.items()
@@ -82,7 +85,7 @@ class WarmSession:
             has_failed = self._run(item)
         if has_failed:
             self.baseline.broken.append(name)
-        elif reached.lines:
+        else:
             self.baseline.lines[name] = frozenset(reached.lines)
             self.baseline.seconds[name] = time.process_time() - started
 
