@@ -47,7 +47,7 @@ def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry)
     raw: Any = connection
     raw.isolation_level = None  # transactions begin where _begin_sqlite says, not implicitly
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
+    for pragma in (f"busy_timeout={_BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
