@@ -8,7 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestation import devices
-from attestation.devices import gpu_facts, nras_facts
+from attestation.devices import gpu_facts, nras_facts, verify_token
+from attestation.draft import Draft
 from attestation.errors import PolicyViolation
 from attestation.model import AttestationResult, GpuEndorsements, GpuEntry
 from attestation.nras.device import DeviceClaims
@@ -78,6 +79,14 @@ def test_a_token_without_the_devices_own_reports() -> None:
     assert {"nras.jwks", "nras.same_devices", "nras.token_format"} <= set(names)
     assert alone.submods["nras"].trust_anchor == ""
     assert alone.submods["nras"].claims["devices"] == ("GPU-0",)
+
+
+def test_a_token_gives_its_claims() -> None:
+    draft = Draft(policy=relaxed(), at=AT, evidence_sha256="")
+
+    made = verify_token(draft, token(), nonce=DEVICE_NONCE, jwks=jwks(), system=None)
+
+    assert [device.name for device in made.devices] == ["GPU-0"]
 
 
 def test_a_token_is_judged_by_its_own_section() -> None:
