@@ -20,10 +20,12 @@ from tests.attestation.nvidia.claims import claims, gpu_rims, ocsp_answers, swit
 from tests.attestation.nvidia.device import FWID, NONCE, FakeDevice, blackwell, hopper, pem, switch
 from tests.attestation.samples import AT
 from tests.attestation.sessions import (
+    DEVICE_NONCE,
     all_anchors,
     bundle,
     gpu_entry,
     judge_bundle,
+    jwks,
     relaxed,
     rims,
     token,
