@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.errors import AttestationError
+from attestation.snp.endorsements import SnpEndorsements
 from attestation.snp.facts import facts
 from attestation.snp.verifier import SnpVerifier
 from tests.attestation.snp.own_cases import CASES, Case
@@ -107,3 +109,13 @@ def test_a_vlek_names_no_chip_but_the_report_may() -> None:
 
     assert verify(evidence(tee, report=tee.report(chip_id=CHIP_ID))).chip_id == CHIP_ID
     assert verify(evidence(tee, report=tee.report(chip_id=bytes(64)))).chip_id is None
+
+
+def test_no_two_kinds_of_objects_share_a_key_of_the_cache() -> None:
+    given, cache = evidence(), VerifiedCache()
+    endorsements = SnpEndorsements(vek=given.vek, chain=given.chain, crl=given.crl)
+    SnpVerifier(anchors=ANCHORS, cache=cache).verify(
+        given.report, endorsements, at=AT, log=CheckLog()
+    )
+
+    assert sorted(str(key[0]) for key in cache._verified) == ["ARK CRL", "VEK chain"]

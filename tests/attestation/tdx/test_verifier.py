@@ -178,3 +178,21 @@ def test_with_a_cache_the_chains_are_verified_once() -> None:
 
     assert claims[0] == claims[1] == claims[2]
     assert verified.call_count == 2
+
+
+def test_no_two_kinds_of_objects_share_a_key_of_the_cache() -> None:
+    cache = VerifiedCache()
+    TdxVerifier(anchors=load_anchors(), cache=cache).verify(
+        *FakeTee().attest(_REPORT_DATA, at=AT), at=AT, log=CheckLog()
+    )
+
+    assert sorted(str(key[0]) for key in cache._verified) == [
+        "PCK CRL",
+        "PCK chain",
+        "PCK extension",
+        "QE identity",
+        "TCB info",
+        "TCB signing chain",
+        "attestation key",
+        "root CRL",
+    ]
