@@ -16,6 +16,7 @@ _BYTES = (0x00, 0x01, 0x7F, 0x80, 0x9F, 0xBF, 0xFF, 0x22, 0x2E, 0x5B, 0x7B)
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _SPANS = (1, 2, 4, 8, 16, 64, 256)
 _MAX_GROWN_BYTES = 1 << 22
+_MAX_REPEATED_CHARS = 1 << 19  # what the mutator itself needs counts as the parser's memory
 _MAX_DER_DEPTH = 12
 _TEXTS = (
     "",
@@ -186,7 +187,7 @@ def json_text(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
         return raw(data, seeds, rng)
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # text within text may be damaged already
         return raw(data, seeds, rng)
     for _ in range(rng.choice((1, 1, 2))):
         document = _change_json(document, rng)
@@ -215,7 +216,8 @@ def _change_json(value: object, rng: random.Random) -> object:
         if kind == 0:
             return value[:at] + value[at + 1 :]
         if kind == 1:
-            return value[:at] + [value[at]] * rng.choice((2, 3, 40, 300)) + value[at + 1 :]
+            times = min(rng.choice((2, 3, 40, 300)), _MAX_REPEATED_CHARS // len(repr(value[at])))
+            return value[:at] + [value[at]] * times + value[at + 1 :]
         return [*value[:at], _change_json(value[at], rng), *value[at + 1 :]]
     if isinstance(value, str) and rng.random() < 0.7:
         return _change_text(value, rng)

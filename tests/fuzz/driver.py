@@ -137,6 +137,8 @@ def fuzz_apart(
             if failure is not None:
                 os.write(writing, f"{failure.index}\n{failure.problem[-4000:]}".encode())
             status = 0
+        except BaseException:
+            traceback.print_exc()  # of the driver or a mutator; the process ends here
         finally:
             os._exit(status)
     os.close(writing)
