@@ -104,12 +104,14 @@ def test_the_environment_is_all_that_a_client_needs(running: Installation) -> No
 
 def test_answers_differ_unless_a_seed_is_given(running: Installation) -> None:
     def text(**members: Any) -> str:
-        body = running.body(temperature=1, max_tokens=24, ignore_eos=True, **members)
+        body = running.body(temperature=2, max_tokens=24, ignore_eos=True, **members)
         with running.http() as client:
             answer = client.post("/v1/chat/completions", json=body)
         return str(answer.json()["choices"][0]["message"]["content"])
 
-    assert text() != text()
+    # The tiny model is sure of itself: two answers may be equal by chance, eight are not.
+    answers = {text() for _ in range(8)}
+    assert len(answers) > 1
     assert text(seed=5) == text(seed=5)
 
 
