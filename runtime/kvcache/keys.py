@@ -13,7 +13,7 @@ from typing import NewType
 
 BlockKey = NewType("BlockKey", bytes)  # 32 bytes
 
-_ROOT_TAG = b"starshade/kv/root/v1"
+_ROOT_TAG = b"starshade/kv/genesis/v1"
 _BLOCK_TAG = b"starshade/kv/block/v1"
 
 

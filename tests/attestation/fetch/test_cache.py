@@ -16,7 +16,7 @@ from attestation.fetch.cache import CollateralCache, RolledBack, Window, default
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-_SLOT = "dcap/root/tdx/tcb/00806f050000"
+_SLOT = f"dcap/{'00' * 32}/tdx/tcb/00806f050000"
 
 
 def _window(day: int = 0, number: int | None = 17) -> Window:

@@ -46,7 +46,7 @@ def test_the_layout_is_pinned() -> None:
     def field(data: bytes) -> bytes:
         return len(data).to_bytes(8, "little") + data
 
-    root = sha256(field(b"starshade/kv/root/v1") + field(MODEL.encode()) + field(b"s")).digest()
+    root = sha256(field(b"starshade/kv/genesis/v1") + field(MODEL.encode()) + field(b"s")).digest()
     tokens = (1).to_bytes(4, "little") + (258).to_bytes(4, "little")
     want = sha256(field(b"starshade/kv/block/v1") + field(root) + field(tokens)).digest()
     assert chain([1, 258], 2, salt=b"s") == want
