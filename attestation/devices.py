@@ -7,19 +7,14 @@ of devices in the policy are all that hold a relayed GPU off, and the verdict sa
 
 from collections.abc import Sequence
 
-from cryptography.x509 import ocsp
-
 from attestation.anchors import TrustAnchors
 from attestation.draft import Draft
-from attestation.errors import (
-    EndorsementMismatch,
-    MalformedEvidence,
-    UntrustedEndorsement,
-)
+from attestation.errors import EndorsementMismatch, UntrustedEndorsement
 from attestation.model import ClaimValue, GpuEndorsements, GpuEntry
 from attestation.nras.jwks import Jwks
 from attestation.nras.token import NrasClaims, verify_nras
 from attestation.nvidia.measurements import VerifiedRims
+from attestation.nvidia.ocsp import select_answers
 from attestation.nvidia.report import DeviceReport, parse_report
 from attestation.nvidia.rim import RimKind, VerifiedRim, verify_rim
 from attestation.nvidia.topology import GpuSystem, assemble
@@ -165,21 +160,12 @@ def _find(rims: Sequence[VerifiedRim], kind: RimKind, report: DeviceReport) -> V
 
 
 def _select_ocsp(entry: GpuEntry, endorsements: GpuEndorsements | None) -> OcspAnswers | None:
-    """The answers about this chain's certificates 1 to 3, found by serial number."""
+    """The answers about this chain's certificates 1 to 3."""
     if endorsements is None or not endorsements.ocsp:
         return None
-    by_serial = {_serial_number(answer): answer for answer in endorsements.ocsp}
     chain = parse_chain(entry.cert_chain, what="device chain", key_kinds=_KEY_KINDS)
-    asked = chain[1:-1]
-    answers = [by_serial.get(certificate.serial_number, b"") for certificate in asked]
-    return OcspAnswers(answers=tuple(answers), nonces=(None,) * len(answers))
-
-
-def _serial_number(answer: bytes) -> int:
-    try:
-        return ocsp.load_der_ocsp_response(answer).serial_number
-    except ValueError as err:
-        raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
+    answers = select_answers(endorsements.ocsp, chain)
+    return OcspAnswers(answers=answers, nonces=(None,) * len(answers))
 
 
 def _require_same_devices(claims: NrasClaims, system: GpuSystem) -> None:

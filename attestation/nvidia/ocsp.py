@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Literal
 
 from cryptography import x509
@@ -147,6 +148,35 @@ def verify_chain_ocsp(
     )
 
 
+def select_answers(answers: Sequence[bytes], chain: Sequence[Certificate]) -> tuple[bytes, ...]:
+    """The answers about a device's certificates that ``verify_chain_ocsp`` asks for, in its order.
+
+    Found by serial number and key of the issuer, as a serial number is one issuer's own; empty
+    where there is none. Nothing is verified here.
+
+    Raises: MalformedEvidence("format"): not an answer to one question.
+    """
+    told = [(answer, *_read_cert_id(answer)) for answer in answers]
+
+    def find(subject: Certificate, issuer: Certificate) -> bytes:
+        key = _key_bits(issuer.inner)
+        for answer, serial_number, hash_name, key_hash in told:
+            if serial_number == subject.serial_number and _digest(hash_name, key) == key_hash:
+                return answer
+        return b""
+
+    return tuple(find(subject, issuer) for subject, issuer in pairwise(chain[1:]))
+
+
+def _read_cert_id(data: bytes) -> tuple[int, str, bytes]:
+    """Serial number, hash by which the issuer is named, and that hash of the issuer's key."""
+    try:
+        response = ocsp.load_der_ocsp_response(data)
+        return response.serial_number, response.hash_algorithm.name, response.issuer_key_hash
+    except _PARSE_ERRORS as err:
+        raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
+
+
 def _verify(
     data: bytes,
     subject: Certificate,
@@ -266,8 +296,7 @@ def _is_named(answer: _Answer) -> bool:
     """ResponderID is a name or the SHA-1 of a key: an identifier, not a matter of trust."""
     if answer.responder_name is not None:
         return answer.responder_name == answer.responder.subject
-    digest = hashlib.sha1(_key_bits(answer.responder), usedforsecurity=False).digest()
-    return answer.responder_key_hash == digest
+    return answer.responder_key_hash == _digest("sha1", _key_bits(answer.responder))
 
 
 def _is_in_role(responder: x509.Certificate) -> bool:
@@ -296,10 +325,7 @@ def _require_about(answer: _Answer, subject: Certificate, issuer: Certificate) -
     name = _ID_HASHES.get(type(answer.id_hash))
     if name is None:
         raise MalformedEvidence("format", "OCSP: certificate id by another hash than SHA-2")
-    want = tuple(
-        hashlib.new(name, data).digest()
-        for data in (issuer.subject.public_bytes(), _key_bits(issuer.inner))
-    )
+    want = _digest(name, issuer.subject.public_bytes()), _digest(name, _key_bits(issuer.inner))
     if (answer.issuer_name_hash, answer.issuer_key_hash) != want:
         raise UntrustedEndorsement("crl_issuer", "OCSP: about a certificate of another issuer")
     if answer.serial_number != subject.serial_number or subject.issuer != issuer.subject:
@@ -344,6 +370,11 @@ def _require_current(answer: _Answer, *, at: datetime, max_age: timedelta) -> da
     if at >= end:
         raise UntrustedEndorsement("crl_expired", f"OCSP: ended {end:%Y-%m-%d %H:%M}")
     return min(end, responder.not_valid_after_utc)
+
+
+def _digest(hash_name: str, data: bytes) -> bytes:
+    """Of a name or key, to identify it: that it may be SHA-1 is no matter of trust."""
+    return hashlib.new(hash_name, data, usedforsecurity=False).digest()
 
 
 def _key_bits(certificate: x509.Certificate) -> bytes:

@@ -10,13 +10,19 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from attestation import devices
 from attestation.devices import gpu_facts, nras_facts, verify_token
 from attestation.draft import Draft
-from attestation.errors import PolicyViolation
+from attestation.errors import MalformedEvidence, PolicyViolation
 from attestation.model import AttestationResult, GpuEndorsements, GpuEntry
 from attestation.nras.device import DeviceClaims
 from attestation.nras.token import NrasClaims
 from attestation.nvidia.measurements import VerifiedRims
 from attestation.nvidia.rim import VerifiedRim
-from tests.attestation.nvidia.claims import claims, gpu_rims, ocsp_answers, switch_rims
+from tests.attestation.nvidia.claims import (
+    claims,
+    gpu_rims,
+    ocsp_answer,
+    ocsp_answers,
+    switch_rims,
+)
 from tests.attestation.nvidia.device import FWID, NONCE, FakeDevice, blackwell, hopper, pem, switch
 from tests.attestation.samples import AT
 from tests.attestation.sessions import (
@@ -236,6 +242,32 @@ def test_ocsp_answers_are_put_in_the_order_of_the_chain() -> None:
     short = devices._select_ocsp(entry, GpuEndorsements(rims=(), ocsp=want.answers[:1]))
     assert short is not None
     assert short.answers == (want.answers[0], b"", b"")
+
+
+def test_an_answer_of_another_ca_under_the_same_serial_number_is_not_taken() -> None:
+    device = hopper()
+    want = ocsp_answers(device).answers
+    _, *asked, root = device.certificates()
+    foreign = tuple(ocsp_answer(device, subject, root) for subject in asked[:-1])
+    entry = _entry(device, "HOPPER")
+
+    for given in ((*want, *foreign), (*foreign, *want)):
+        chosen = devices._select_ocsp(entry, GpuEndorsements(rims=(), ocsp=given))
+        assert chosen is not None
+        assert chosen.answers == want
+    alone = devices._select_ocsp(entry, GpuEndorsements(rims=(), ocsp=foreign))
+    assert alone is not None
+    assert alone.answers == (b"", b"", b"")
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x30\x03abc", bytes.fromhex("30030a0103")])
+def test_what_is_no_answer_to_a_question_is_refused(answer: bytes) -> None:
+    given = GpuEndorsements(rims=(), ocsp=(answer,))
+
+    with pytest.raises(MalformedEvidence) as caught:
+        devices._select_ocsp(_entry(hopper(), "HOPPER"), given)
+
+    assert caught.value.code == "format"
 
 
 @pytest.mark.parametrize("given", [None, GpuEndorsements(rims=(b"<r/>",), ocsp=())])

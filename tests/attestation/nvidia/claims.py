@@ -112,27 +112,29 @@ def ocsp_answers(
     """Answers by delegated responders on certificates 1 to 3, good unless one is revoked."""
     chain = device.certificates()
     answers = tuple(
-        _answer(
+        ocsp_answer(
             device,
             chain[i],
             chain[i + 1],
-            this_update,
-            next_update,
-            reason if i == revoked_index else None,
+            this_update=this_update,
+            next_update=next_update,
+            reason=reason if i == revoked_index else None,
         )
         for i in (1, 2, 3)
     )
     return OcspAnswers(answers=answers, nonces=(None,) * len(answers))
 
 
-def _answer(
+def ocsp_answer(
     device: FakeDevice,
     subject: x509.Certificate,
     issuer: x509.Certificate,
-    this_update: datetime,
-    next_update: datetime,
-    reason: x509.ReasonFlags | None,
+    *,
+    this_update: datetime = AT - HOUR,
+    next_update: datetime = AT + HOUR,
+    reason: x509.ReasonFlags | None = None,
 ) -> bytes:
+    """An answer by a delegated responder of ``issuer``, "good" without a ``reason``."""
     issuer_name = issuer.subject.rdns[0].rfc4514_string().removeprefix("CN=")
     responder = device.pki.issue(
         f"{issuer_name} OCSP",
