@@ -8,6 +8,7 @@ AttestationError
 |-- EndorsementMismatch    genuine, but the collateral speaks of another platform, module or enclave
 |-- StaleEvidence          the Evidence answers another nonce, keyset or session
 |-- PolicyViolation        genuine and fresh, but the AppraisalPolicy refuses what it claims
+|-- EvidenceUnavailable    a server was asked for Evidence and gave none
 `-- PolicyError            the AppraisalPolicy itself cannot be used
 
 A message says what was checked, got and want; it never holds evidence bytes or keys.
@@ -167,6 +168,14 @@ class PolicyViolation(AttestationError):
 
     def __init__(self, code: PolicyCode, message: str) -> None:
         super().__init__(code, message)
+
+
+class EvidenceUnavailable(AttestationError):
+    """A server was asked for Evidence and gave none; ``was_answered``: it said so itself."""
+
+    def __init__(self, message: str, *, was_answered: bool) -> None:
+        super().__init__("evidence_unavailable", message)
+        self.was_answered = was_answered
 
 
 class PolicyError(AttestationError):

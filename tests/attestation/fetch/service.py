@@ -1,5 +1,6 @@
 """A server that speaks the vendors' APIs, well or badly, and remembers what it was asked."""
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -40,16 +41,26 @@ Route = Reply | Callable[[Call], Reply]
 class FakeService:
     """Serves ``routes`` by path. A list is one reply a call, the last one for ever."""
 
-    def __init__(self, routes: Mapping[str, Route | list[Route]] | None = None) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route | list[Route]] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.scheme = "http" if tls is None else "https"
         self.routes = dict(routes or {})
         self.calls: list[Call] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     @property
     def port(self) -> int:
@@ -104,7 +115,7 @@ def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
                     headers={name.lower(): value for name, value in self.headers.items()},
                 )
             )
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client had enough
+            with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):  # it had enough
                 self._send(reply)
 
         def _send(self, reply: Reply) -> None:

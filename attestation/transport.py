@@ -1,0 +1,170 @@
+"""What Evidence does a server send, and which TLS key did the very connection that brought it use?
+
+One GET over TLS 1.3, bounded in time and bytes, without redirects or the environment's proxies. The
+certificate says whose server it is; whether its key belongs to attested hardware is appraised later
+by what is returned here.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from attestation.certificate import subject_public_key_info
+from attestation.errors import EvidenceUnavailable, MalformedEvidence
+from attestation.fetch.errors import FetchConfigError
+from attestation.model import MAX_BUNDLE_BYTES, Nonce
+
+API_PREFIX: Final = "/v1"  # where a gateway's API is
+DEFAULT_PORT: Final = 443
+TIMEOUT_S: Final = 15.0
+MAX_ERROR_BYTES: Final = 64 * 1024
+_CODE = re.compile(r"[a-z0-9_]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceUrl:
+    """Where ``{path_prefix}/attestation`` is served; always https."""
+
+    host: str
+    port: int
+    path_prefix: str
+
+    @property
+    def origin(self) -> str:
+        """As people write it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Evidence as received, and SHA-256 of the SubjectPublicKeyInfo of the connection's peer."""
+
+    evidence: bytes
+    tls_key_sha256: bytes
+
+
+def parse_evidence_url(url: str) -> EvidenceUrl:
+    """``https://host[:port][/prefix]``; port 443 unless it says another.
+
+    Raises: ValueError, which never repeats a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, 0
+    is_plain = url.isprintable() and " " not in url and not {"@", "?", "#"} & set(url)
+    if parts.scheme != "https" or not host or not port or not is_plain:
+        raise ValueError("an https URL is needed, like https://127.0.0.1:8443/v1")
+    return EvidenceUrl(host=host, port=port, path_prefix=parts.path.rstrip("/"))
+
+
+def fetch_evidence(
+    source: EvidenceUrl,
+    *,
+    nonce: Nonce,
+    ca_file: Path | None,
+    node: str | None = None,
+    proxy: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Delivery:
+    """What ``source`` answers to ``nonce``; with ``node``, that worker's Evidence.
+
+    The server's certificate ends in ``ca_file``, or, when that is None, in one of the system's
+    CAs. Blocks; not for use on an event loop's own thread.
+
+    Raises: EvidenceUnavailable; FetchConfigError: no CA certificates in ``ca_file``.
+    """
+    context = _context(ca_file)
+    client = httpx.AsyncClient(
+        trust_env=False,
+        verify=context,
+        proxy=proxy,
+        timeout=timeout_s,
+        follow_redirects=False,
+        headers={"accept-encoding": "identity", "user-agent": "starshade"},
+    )
+    params = {"nonce": nonce.hex()} | ({} if node is None else {"node": node})
+    return asyncio.run(_fetch(client, source, params, timeout_s))
+
+
+def error_code(body: bytes) -> str:
+    """The ``code`` of an error in OpenAI's shape or problem+json; empty when there is none."""
+    try:
+        value = json.loads(body[:MAX_ERROR_BYTES])
+    except (ValueError, RecursionError):
+        return ""
+    error = value.get("error", value) if isinstance(value, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
+
+
+def _context(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as err:
+        raise FetchConfigError(f"{ca_file}: no CA certificates") from err
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+async def _fetch(
+    client: httpx.AsyncClient, source: EvidenceUrl, params: dict[str, str], timeout_s: float
+) -> Delivery:
+    try:
+        url = httpx.URL(f"{source.origin}{source.path_prefix}/attestation", params=params)
+        async with asyncio.timeout(timeout_s), client, client.stream("GET", url) as response:
+            tls = response.extensions["network_stream"].get_extra_info("ssl_object")
+            certificate = tls.getpeercert(binary_form=True)
+            body = await _read(response)
+    except TimeoutError as err:
+        raise _unanswered(source, f"nothing whole within {timeout_s:g} s") from err
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
+        raise _unanswered(source, _said(err)) from err
+    if response.status_code != 200:
+        hint = "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
+        raise _refused(source, f"HTTP {response.status_code} {error_code(body)}".rstrip() + hint)
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _refused(source, "an encoding that was not asked for")
+    if len(body) > MAX_BUNDLE_BYTES:
+        raise _refused(source, f"more than {MAX_BUNDLE_BYTES} bytes")
+    try:
+        spki = subject_public_key_info(certificate, what="certificate")
+    except MalformedEvidence as err:
+        raise _refused(source, "a certificate that is not X.509") from err
+    return Delivery(evidence=body, tls_key_sha256=hashlib.sha256(spki).digest())
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """The body as it was sent; one that is too long is cut soon after its limit."""
+    received = bytearray()
+    async for chunk in response.aiter_raw():
+        received += chunk
+        if len(received) > MAX_BUNDLE_BYTES:
+            break
+    return bytes(received)
+
+
+def _said(err: Exception) -> str:
+    if isinstance(err, httpx.TimeoutException):
+        return "too slow"
+    if "CERTIFICATE_VERIFY_FAILED" in str(err):
+        return "its certificate is not trusted: does it need another CA file?"
+    return type(err).__name__
+
+
+def _unanswered(source: EvidenceUrl, said: str) -> EvidenceUnavailable:
+    return EvidenceUnavailable(f"no answer from {source.origin}: {said}", was_answered=False)
+
+
+def _refused(source: EvidenceUrl, said: str) -> EvidenceUnavailable:
+    return EvidenceUnavailable(f"no evidence from {source.origin}: {said}", was_answered=True)
