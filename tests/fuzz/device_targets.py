@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree  # type: ignore[import-untyped]
 
 from attestation.certificate import Certificate, parse_certificate
-from attestation.channel import PlainServerRequest, ServerRequest
+from attestation.channel import PlainClientRequest, PlainServerRequest, ServerRequest
 from attestation.channel.bhttp import parse_request, parse_response
 from attestation.channel.keyconfig import parse_key_config, parse_key_configs, serialize_key_configs
 from attestation.nitro import cbor
@@ -26,7 +26,7 @@ from attestation.nvidia.report import parse_report, report_fields
 from attestation.nvidia.rim import verify_rim
 from attestation.nvidia.rim_service import parse_rim_answer
 from attestation.nvidia.xmldsig import parse_enveloped
-from tests.attestation.channel import keys, test_bhttp, test_ohttp
+from tests.attestation.channel import exchange, keys, test_bhttp
 from tests.attestation.nitro.samples import Indefinite, good_document
 from tests.attestation.nitro.samples import cbor as encode_cbor
 from tests.attestation.nras.samples import KID, good_answer, to_json
@@ -234,7 +234,7 @@ def ohttp_request() -> Target:
     return Target(
         name="ohttp-request",
         parse=lambda data: ServerRequest(keys.SERVER_KEYS).open_message(data),
-        seeds=[test_ohttp.REQUEST],
+        seeds=[exchange.REQUEST],
         mutate=damage.raw,
     )
 
@@ -242,16 +242,17 @@ def ohttp_request() -> Target:
 def ohttp_response() -> Target:
     return Target(
         name="ohttp-response",
-        parse=lambda data: test_ohttp.CLIENT.response_opener().open_message(data),
-        seeds=[test_ohttp.RESPONSE],
+        parse=lambda data: exchange.CLIENT.response_opener().open_message(data),
+        seeds=[exchange.RESPONSE],
         mutate=damage.raw,
     )
 
 
 def ohttp_plain() -> Target:
+    client = PlainClientRequest(keys.SERVER_KEY.config, rng=keys.fixed_rng("plain"))
     return Target(
         name="ohttp-plain",
         parse=lambda data: PlainServerRequest(keys.SERVER_KEYS, data),
-        seeds=[test_ohttp.REQUEST],
+        seeds=[client.seal_message(test_bhttp.KNOWN)],
         mutate=damage.raw,
     )
