@@ -6,12 +6,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
+from attestation.anchors import load_anchors
 from attestation.fake import FakeTee
 from attestation.fake.pki import TCB_SIGNER_NAME, pem
 from attestation.fetch.cache import CollateralCache
 from attestation.fetch.config import FetchConfig
 from attestation.fetch.endorser import Endorser
 from attestation.fetch.http import Fetcher
+from attestation.fetch.intel import tdx_collateral
+from attestation.tdx.endorsements import TdxCollateral
 from tests.attestation.fetch.service import FakeService, Reply
 from tests.attestation.samples import AT
 
@@ -94,3 +97,16 @@ def endorser(
         is_refreshing=is_refreshing,
         tcb_edition="standard" if fetcher is None else fetcher.config.tcb_edition,
     )
+
+
+PCS = FakePcs()
+QUOTE = FakeTee().quote(bytes(64))
+
+
+def get_collateral(source: Endorser, quote: bytes = QUOTE) -> TdxCollateral:
+    """Collateral by way of this endorser, whose connections are closed then."""
+    try:
+        return tdx_collateral(source, quote, anchors=load_anchors())
+    finally:
+        if source.fetcher is not None:
+            source.fetcher.close()
