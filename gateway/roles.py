@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from attestation.errors import PolicyError
 from gateway.cli_support import ExitCode, Failure, database_failure, import_by_name
 from gateway.config import StarshadeConfig
@@ -30,6 +28,7 @@ def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
     """`starshade serve`. Raises: Failure."""
     _begin()
 
+    @_database_explained
     def serve() -> None:
         make_dir(config.state_dir)
         if keep_dev_key:
@@ -58,9 +57,14 @@ def run_observatory(config: StarshadeConfig) -> None:
     """`starshade observatory`. Raises: Failure."""
     _begin()
     settings = config.observatory
-    serve = import_by_name(_OBSERVATORY)
+
+    @_database_explained
+    def serve() -> None:
+        run = import_by_name(_OBSERVATORY)
+        run(database_url=settings.database_url, host=settings.host, port=settings.port)
+
     _explained(
-        lambda: serve(database_url=settings.database_url, host=settings.host, port=settings.port),
+        serve,
         next_step="choose another port with --port or STARSHADE_OBSERVATORY__PORT",
     )
 
@@ -85,6 +89,19 @@ def _exit(number: int, frame: FrameType | None) -> None:
     sys.exit(ExitCode.SUCCESS)
 
 
+def _database_explained(serve: Callable[[], None]) -> Callable[[], None]:
+    """For a process with a database; a worker has none and need not import what speaks to one."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    def explained() -> None:
+        try:
+            serve()
+        except SQLAlchemyError as err:
+            raise database_failure(err) from err
+
+    return explained
+
+
 def _explained(serve: Callable[[], None], *, next_step: str) -> None:
     try:
         serve()
@@ -95,8 +112,6 @@ def _explained(serve: Callable[[], None], *, next_step: str) -> None:
             code="policy_invalid",
             next_step="use production, development or the path of a sound policy file",
         ) from err
-    except SQLAlchemyError as err:
-        raise database_failure(err) from err
     except SocketTaken as err:
         raise Failure(
             str(err), exit_code=ExitCode.CHECK_FAILED, code=err.code, next_step=next_step

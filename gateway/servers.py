@@ -25,7 +25,7 @@ _RENEW_CHECK_S = 3600
 
 def serve_worker(config: StarshadeConfig) -> None:
     """Runs one worker on its Unix socket until SIGTERM. Raises: SocketTaken, OSError."""
-    from gateway.wiring import build_worker_app
+    from gateway.worker.wiring import build_worker_app
 
     path = config.worker.socket
     if path.parent == config.paths.run_dir:

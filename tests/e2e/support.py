@@ -21,7 +21,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from gateway.config import StarshadeConfig
 from gateway.tls import ensure_certificates, server_context
-from gateway.wiring import build_gateway_app, build_worker_app
+from gateway.wiring import build_gateway_app
+from gateway.worker.wiring import build_worker_app
 from tests.gateway.support import make_config, make_key, wait_until
 from tests.support.servers import ServerThread
 

@@ -22,8 +22,9 @@ from gateway.app import GatewayApp
 from gateway.config import StarshadeConfig, load_config
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.tls import ensure_certificates
-from gateway.wiring import LoadedEngine, build_gateway_app, build_worker_app
+from gateway.wiring import build_gateway_app
 from gateway.worker.app import WorkerApp
+from gateway.worker.wiring import LoadedEngine, build_worker_app
 from runtime import Engine, EngineConfig, EngineObserver
 from tests.support.fake_runner import (
     VOCAB_SIZE,

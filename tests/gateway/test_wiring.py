@@ -1,5 +1,7 @@
-"""Does a gateway start on damaged files, and know its workers apart?"""
+"""Does a gateway start on damaged files, and does a worker start without the gateway's parts?"""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,13 @@ def test_all_workers_share_one_cache_and_attestation_fills_it(tmp_path: Path) ->
     assert len(caches) == 2
     assert caches[0] is caches[1]
     assert len(caches[0]) > 0
+
+
+def test_a_worker_does_not_wait_for_what_the_gateway_alone_needs() -> None:
+    code = """
+import sys
+import gateway.roles, gateway.worker.wiring
+print({"sqlalchemy", "alembic", "httpx"} & set(sys.modules))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "set()"

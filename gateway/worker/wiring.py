@@ -1,0 +1,233 @@
+"""How is the worker put together?  Its composition root: config in, app out.
+
+What the gateway alone needs, its database above all, is not imported: a worker starts sooner.
+"""
+
+import asyncio
+import functools
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from attestation import collect
+from attestation.channel import ChunkLimits, KeyConfig, ServerKey
+from attestation.keyset import OhttpKey
+from attestation.policy import AppraisalPolicy
+from gateway.config import StarshadeConfig
+from gateway.faults import os_error_text
+from gateway.models import ModelError, model_file, require_named_weights
+from gateway.observe import Tracing
+from gateway.problems import GatewayError
+from gateway.process import (
+    GuestOpener,
+    configured_policy,
+    new_request_id,
+    own_drain_s,
+    span_provider,
+    system_clocks,
+    utc_now,
+)
+from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
+from gateway.worker.attester import AttestedFacts, Attester, open_tee
+from gateway.worker.bridge import EngineBridge, SteppedEngine
+from gateway.worker.completions import ChatService, ChatTokenizer
+from gateway.worker.replay import ReplayGuard
+from runtime import Engine, EngineConfig, EngineObserver, RuntimeFault, StepStats
+from telemetry import semconv
+
+_log = logging.getLogger(__name__)
+
+_SEED_BITS: Final = 64
+_MAX_ENCAPSULATED_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEngine:
+    """An engine with what is served around it."""
+
+    engine: SteppedEngine
+    tokenizer: ChatTokenizer
+    max_context_tokens: int
+    weights_sha256: str
+
+
+EngineLoader = Callable[[StarshadeConfig, Callable[[float], None], EngineObserver], LoadedEngine]
+
+
+def build_worker_app(
+    config: StarshadeConfig,
+    *,
+    exporter: SpanExporter | None = None,
+    load_engine: EngineLoader | None = None,
+    open_guest: GuestOpener = collect.open_tee,
+) -> WorkerApp:
+    """The worker's ASGI app; its model loads in a thread after start-up.
+
+    `exporter` takes the place of the configured endpoint, `load_engine` of the model file,
+    `open_guest` of this machine's TEE.
+
+    Raises: attestation.errors.PolicyError.
+    """
+    policy = configured_policy(config)
+    state = WorkerState(
+        key=ServerKey.generate(key_id=secrets.randbelow(256)),
+        limits=ChunkLimits(
+            max_body_bytes=min(4 * config.gateway.max_body_bytes, _MAX_ENCAPSULATED_BYTES)
+        ),
+        replay=ReplayGuard(),
+        rng=os.urandom,
+        utc_now=utc_now,
+        new_request_id=new_request_id,
+    )
+    return WorkerApp(
+        state,
+        drain_s=own_drain_s(config.gateway.drain_s),
+        load=functools.partial(
+            _load_worker, config, policy, load_engine or load_model_engine, exporter, open_guest
+        ),
+    )
+
+
+async def _load_worker(
+    config: StarshadeConfig,
+    policy: AppraisalPolicy,
+    load_engine: EngineLoader,
+    exporter: SpanExporter | None,
+    open_guest: GuestOpener,
+    state: WorkerState,
+) -> AsyncGenerator[None, None]:
+    """1. The TEE, in a thread. 2. The model, in a thread. 3. The engine and its thread. 4. Ready.
+
+    Closing the generator stops the engine's thread and flushes the spans.
+    """
+    tee = await asyncio.to_thread(  # 1
+        open_tee,
+        config.worker.tee,
+        allows_simulated=policy.allows_simulated,
+        role="worker",
+        open_guest=open_guest,
+    )
+    stats = _LatestStep()
+
+    def on_progress(ratio: float) -> None:
+        state.progress = ratio
+
+    try:
+        loaded = await asyncio.to_thread(load_engine, config, on_progress, stats)  # 2
+    except (RuntimeFault, ModelError) as err:
+        raise GatewayError(err.code, f"The model cannot be served: {err}") from err
+    except OSError as err:
+        raise GatewayError(
+            "model_file_unusable", f"Cannot read the model: {os_error_text(err)}"
+        ) from err
+    bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())  # 3
+    bridge.start()
+    provider = span_provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
+    clocks = system_clocks()
+    tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
+    model_name = _model_name(config.worker.model)
+    facts = AttestedFacts(
+        replica=config.worker.id,
+        mode="terminate",
+        policy_sha256=policy.sha256,
+        weights_sha256=(loaded.weights_sha256,),
+        ohttp=(_ohttp_key(state.key.config),),
+    )
+    chat = ChatService(
+        tokenizer=loaded.tokenizer,
+        model_name=model_name,
+        max_context_tokens=loaded.max_context_tokens,
+        bridge=bridge,
+        clock_ns=clocks.monotonic_ns,
+        unix_s=time.time,  # noqa: TID251 - the process edge
+        report=tracing.generated,
+    )
+    state.ready = ReadyWorker(  # 4
+        model_name=model_name,
+        weights_sha256=loaded.weights_sha256,
+        attester=Attester(tee=tee, facts=lambda: facts, utc_now=utc_now),
+        chat=chat,
+        bridge=bridge,
+        latest_step=lambda: stats.latest,
+    )
+    _log.info("worker ready", extra={"worker": config.worker.id, "model": model_name})
+    try:
+        yield
+    finally:
+        await bridge.stop()
+        await asyncio.to_thread(provider.shutdown)
+
+
+class _LatestStep:
+    """Keeps the engine's last step; written by its thread, read by others."""
+
+    def __init__(self) -> None:
+        self.latest: StepStats | None = None
+
+    def on_step(self, stats: StepStats) -> None:
+        self.latest = stats
+
+
+def load_model_engine(
+    config: StarshadeConfig, on_progress: Callable[[float], None], observer: EngineObserver
+) -> LoadedEngine:
+    """Blocks for as long as the model takes. Raises: RuntimeFault, ModelError, OSError."""
+    from runtime.devices.registry import open_device
+    from runtime.model_runner import ModelRunner, count_blocks, load_model
+    from runtime.sampler import Sampler
+
+    model = load_model(
+        model_file(config.worker.model, config.paths),
+        device=open_device("cpu", num_threads=config.worker.threads),
+        on_progress=on_progress,
+    )
+    require_named_weights(config.worker.model, model.weights_sha256)
+    settings = config.engine
+    num_blocks = count_blocks(
+        model.config, kv_cache_bytes=settings.kv_cache_bytes, block_size=settings.block_size
+    )
+    runner = ModelRunner(model, num_blocks=num_blocks, block_size=settings.block_size)
+    if settings.max_context_tokens:
+        runner.max_context_tokens = min(runner.max_context_tokens, settings.max_context_tokens)
+    engine = Engine(
+        runner=runner,
+        sampler=Sampler(),
+        tokenizer=model.tokenizer,
+        config=EngineConfig(
+            num_blocks=num_blocks,
+            block_size=settings.block_size,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_sequences=settings.max_sequences,
+            model_sha256=model.weights_sha256,
+        ),
+        observer=observer,
+        clock_ns=time.monotonic_ns,
+        fresh_seed=_fresh_seed,
+    )
+    return LoadedEngine(
+        engine=engine,
+        tokenizer=model.tokenizer,
+        max_context_tokens=engine.max_context_tokens,
+        weights_sha256=model.weights_sha256,
+    )
+
+
+def _ohttp_key(key_config: KeyConfig) -> OhttpKey:
+    return OhttpKey(
+        key_id=key_config.key_id, kem=key_config.kem_id, config_sha256=key_config.sha256
+    )
+
+
+def _model_name(model: str) -> str:
+    return Path(model).stem if "/" in model or model.endswith(".gguf") else model
+
+
+def _fresh_seed() -> int:
+    return secrets.randbits(_SEED_BITS)
