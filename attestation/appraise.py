@@ -47,12 +47,15 @@ def appraise(
     collateral: TdxCollateral | SnpEndorsements | None = None,
     gpu_endorsements: GpuEndorsements | None = None,
     jwks: Jwks | None = None,
+    tls_key_sha256: bytes | None = None,
     cache: VerifiedCache | None = None,
 ) -> AttestationResult:
     """The verdict on a bundle; endorsements given here win over the bundle's own.
 
     ``nonce`` is the one the RelyingParty chose, never one read from the bundle; ``jwks`` are the
-    keys that it fetched from NVIDIA's service, needed when the bundle holds a token. A ``cache``
+    keys that it fetched from NVIDIA's service, needed when the bundle holds a token.
+    ``tls_key_sha256``, of the RelyingParty's own connection, must be in the keyset; None when it
+    speaks to the replica by another of the keyset's keys, or not at all. A ``cache``
     that is kept between calls saves time and never changes a verdict.
     """
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(bundle.quote), cache=cache)
@@ -73,6 +76,9 @@ def appraise(
             keyset = _current_keyset(bundle, at)
             draft.claims |= _keyset_claims(keyset, bundle)
             draft.ends.append(keyset.not_after)
+        if tls_key_sha256 is not None:
+            with draft.log.step("channel", "the connection's TLS key is in the attested keyset"):
+                _require_tls_key(keyset, tls_key_sha256)
         device_nonce = gpu_nonce(nonce, keyset_digest(bundle.keyset))
         system = None
         if bundle.gpu:  # 6
@@ -199,6 +205,11 @@ def _current_keyset(bundle: EvidenceBundle, at: datetime) -> Keyset:
     if at >= keyset.not_after:
         raise StaleEvidence("keyset_expired", f"keyset ended {format_time(keyset.not_after)}")
     return keyset
+
+
+def _require_tls_key(keyset: Keyset, seen: bytes) -> None:
+    if seen.hex() not in {key.spki_sha256 for key in keyset.tls}:
+        raise StaleEvidence("channel_binding", "the TLS key in use is not in the attested keyset")
 
 
 def _require_report_data(claims: CpuClaims, expected: bytes, num_bytes: int) -> None:

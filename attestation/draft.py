@@ -15,6 +15,7 @@ from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
 from attestation.errors import (
     AttestationError,
+    EvidenceUnavailable,
     MalformedEvidence,
     PolicyViolation,
     UnsupportedEvidence,
@@ -26,6 +27,7 @@ from attestation.rules import EndingRule
 
 MISSING_CODES = frozenset({"crl_missing", "endorsement_missing"})
 FOREIGN_CODE = "untrusted_root"
+_UNJUDGED = (MalformedEvidence, UnsupportedEvidence, EvidenceUnavailable)
 CPU = "cpu"
 CPU_SECTIONS = frozenset(CPU_TEES.values())
 _PHYSICAL = "physical_access: interposers on the memory bus and other attacks on the machine itself"
@@ -148,9 +150,9 @@ class Draft:
     def reject(self, err: AttestationError) -> AttestationResult:
         """Tier "none" when there was nothing to judge, else "contraindicated"."""
         if not self.log.has_failed:
-            self.log.fail("endorsements" if err.code in MISSING_CODES else "evidence_format", err)
+            self.log.fail(_unread_step(err), err)
         self.log.not_applicable("remaining", f"not reached: {err.code} came first")
-        is_unjudged = isinstance(err, MalformedEvidence | UnsupportedEvidence)
+        is_unjudged = isinstance(err, _UNJUDGED)
         tier: Tier = "none" if is_unjudged or err.code in MISSING_CODES else "contraindicated"
         return self._result(tier, err.code, self.at)
 
@@ -199,6 +201,13 @@ class Draft:
             not_after=not_after,
             submods=self.submods,
         )
+
+
+def _unread_step(err: AttestationError) -> str:
+    """What failed before any step of an appraisal was logged."""
+    if isinstance(err, EvidenceUnavailable):
+        return "evidence"
+    return "endorsements" if err.code in MISSING_CODES else "evidence_format"
 
 
 def sha256_hex(data: bytes) -> str:

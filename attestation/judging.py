@@ -1,7 +1,7 @@
 """How is Evidence of each kind judged, given the bytes and files that a person has at hand?"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
@@ -18,6 +18,7 @@ from attestation.policy import AppraisalPolicy
 from attestation.tdx.quote import parse_quote
 from attestation.tinfoil import parse_tinfoil
 
+_NO_CONNECTION = "channel: no connection is bound: no TLS key was compared with the keyset's"
 NONCE_NEEDED: frozenset[Kind] = frozenset({"bundle", "tinfoil", "gpu", "nras"})
 
 
@@ -54,7 +55,7 @@ def judge(kind: Kind, request: Request) -> AttestationResult:
 def _bundle(request: Request) -> AttestationResult:
     bundle = parse_bundle(request.evidence)
     own = request.files.snp() if bundle.tee == "snp" else request.files.tdx
-    return appraise(
+    result = appraise(
         bundle,
         nonce=request.own_nonce,
         policy=request.policy,
@@ -63,7 +64,11 @@ def _bundle(request: Request) -> AttestationResult:
         collateral=own,
         gpu_endorsements=request.files.gpu(),
         jwks=request.jwks,
+        tls_key_sha256=request.tls_key_sha256,
     )
+    if request.tls_key_sha256 is not None:
+        return result
+    return replace(result, not_covered=(*result.not_covered, _NO_CONNECTION))
 
 
 def _tinfoil(request: Request) -> AttestationResult:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -42,6 +42,10 @@ class EvidenceUrl:
         """As people write it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
+
+    def with_prefix(self, path_prefix: str) -> "EvidenceUrl":
+        """The same server, another path."""
+        return replace(self, path_prefix=path_prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ EXIT_UNSUPPORTED = 20
 EXIT_MALFORMED = 30
 EXIT_UNAVAILABLE = 40
 EXIT_INTERNAL = 70
+_UNAVAILABLE_CODES = MISSING_CODES | {"evidence_unavailable"}
 _MALFORMED_CODES = frozenset({"format", "trailing_bytes", "nonce_length"})
 
 
@@ -62,7 +63,7 @@ def code_exit(code: str) -> int:
         return EXIT_MALFORMED
     if code.startswith("unsupported_"):
         return EXIT_UNSUPPORTED
-    return EXIT_UNAVAILABLE if code in MISSING_CODES else EXIT_REJECT
+    return EXIT_UNAVAILABLE if code in _UNAVAILABLE_CODES else EXIT_REJECT
 
 
 def exit_code(result: AttestationResult) -> int:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from attestation.anchors import TrustAnchors, load_anchors
 from attestation.appraise import reject_unread
 from attestation.certificate import MAX_CERTIFICATE_BYTES, PARSE_ERRORS
+from attestation.commands.asking import EvidenceSource, ask, require_askable
 from attestation.commands.common import (
     EXIT_INTERNAL,
     Policy,
@@ -28,7 +29,13 @@ from attestation.errors import AttestationError, UntrustedEndorsement
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import NONCE_NEEDED, Request, judge
 from attestation.kinds import KINDS, Kind, guess_kind, unpacked
-from attestation.model import MAX_BUNDLE_BYTES, AttestationResult, parse_nonce
+from attestation.model import (
+    MAX_BUNDLE_BYTES,
+    NONCE_BYTES,
+    AttestationResult,
+    Nonce,
+    parse_nonce,
+)
 from attestation.nras.eat import MAX_EAT_BYTES
 from attestation.nras.jwks import MAX_JWKS_BYTES, parse_jwks
 from attestation.policy import AppraisalPolicy
@@ -38,7 +45,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
-@click.argument("evidence", type=click.File("rb"))
+@click.argument("evidence", metavar="EVIDENCE|URL", type=EvidenceSource())
 @click.option(
     "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
 )
@@ -60,6 +67,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
     help="production, development, or a TOML file.",
 )
 @click.option("--nonce", help="The nonce you asked with: 64 lower-case hex digits.")
+@click.option("--node", help="Ask URL for the Evidence of this worker behind it.")
 @click.option("--tls-key", help="SHA-256 of your connection's public key (SPKI), in hex.")
 @click.option(
     "--trust-anchor",
@@ -74,13 +82,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 @click.pass_context
 def verify(
     ctx: click.Context,
-    evidence: BinaryIO,
+    evidence: BinaryIO | str,
     kind: str | None,
     endorsement_paths: tuple[Path, ...],
     jwks_path: Path | None,
     nras_path: Path | None,
     policy: AppraisalPolicy,
     nonce: str | None,
+    node: str | None,
     tls_key: str | None,
     anchor_paths: tuple[Path, ...],
     at: datetime | None,
@@ -92,6 +101,10 @@ def verify(
     It is a bundle or tinfoil document (JSON), an Intel quote, an SNP report or Azure blob, a GPU
     report, an NRAS token or a Nitro document.
 
+    URL, https://host[:port][/v1], is a gateway. It is asked with --nonce, else with a fresh one,
+    over TLS 1.3 under the system's CAs, or under those of --ca-file alone, and must attest the TLS
+    key of that connection. A worker, --node, has no such key: then no connection is bound.
+
     Bundles, documents, GPU reports and tokens are judged only against the nonce you chose: checked
     against its own nonce it could be a recording.  A bare quote or report must hold the nonce and
     zeros as its report data; without --nonce freshness is not judged and the result says so.
@@ -99,20 +112,33 @@ def verify(
     Without --collateral, what is needed comes from the bundle, else from the cache, else from the
     vendors' services; --offline stops at the cache. A GPU's chain has to be given.
 
-    Exit codes: 0 accepted, 2 usage, 10 rejected, 20 unsupported, 30 malformed, 40 collateral not
-    available, 70 internal error.
+    Exit codes: 0 accepted, 2 usage, 10 rejected, 20 unsupported, 30 malformed, 40 collateral or
+    gateway not available, 70 internal error.
     """
     moment = at or datetime.now(UTC)  # noqa: TID251 - the process edge
     anchors = _with_foreign(load_anchors(), anchor_paths)
-    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    data, tls_key_sha256 = b"", _digest(tls_key)
+    found: Kind
     try:
-        found = cast("Kind", kind) if kind is not None else guess_kind(data)
-        if found in NONCE_NEEDED and nonce is None:
+        own_nonce = None if nonce is None else parse_nonce(nonce)
+        if isinstance(evidence, str):
+            require_askable(fetching, kind=kind, tls_key=tls_key)
+            own_nonce = own_nonce or Nonce(new_nonce(NONCE_BYTES))
+            delivery = ask(evidence, fetching, nonce=own_nonce, node=node)
+            moment = at or datetime.now(UTC)  # noqa: TID251 - what was just made is no older
+            data, found = delivery.evidence, "bundle"
+            tls_key_sha256 = delivery.tls_key_sha256 if node is None else None
+        else:
+            if node is not None:
+                raise click.UsageError("--node is for a URL")
+            data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+            found = cast("Kind", kind) if kind is not None else guess_kind(data)
+        if found in NONCE_NEEDED and own_nonce is None:
             raise click.UsageError(f"{found} is judged against the nonce you chose: give --nonce")
         files = [_read(path) for path in endorsement_paths]
         request = Request(
             evidence=data,
-            nonce=None if nonce is None else parse_nonce(nonce),
+            nonce=own_nonce,
             files=sort_endorsements(files),
             jwks=None
             if jwks_path is None
@@ -120,7 +146,7 @@ def verify(
             nras=None
             if nras_path is None
             else read_bounded(nras_path, MAX_EAT_BYTES, option="--nras"),
-            tls_key_sha256=_digest(tls_key),
+            tls_key_sha256=tls_key_sha256,
             policy=policy,
             anchors=anchors,
             at=moment,

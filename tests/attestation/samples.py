@@ -9,7 +9,7 @@ from attestation.appraise import appraise
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
 from attestation.fake.pki import TCB_SIGNER_NAME
-from attestation.keyset import OhttpKey, build_keyset
+from attestation.keyset import OhttpKey, TlsKey, build_keyset
 from attestation.model import AttestationResult, EvidenceBundle, Nonce
 from attestation.policy import AppraisalPolicy, load_policy
 from attestation.strict_json import JsonObject
@@ -20,7 +20,12 @@ NONCE = Nonce(bytes(range(32)))
 OTHER_NONCE = Nonce(bytes(range(1, 33)))
 
 
-def keyset(*, replica: str = "worker-0", config_sha256: str = "11" * 32) -> JsonObject:
+def keyset(
+    *,
+    replica: str = "worker-0",
+    config_sha256: str = "11" * 32,
+    tls_keys: tuple[bytes, ...] = (),
+) -> JsonObject:
     """A keyset that lives five minutes from AT."""
     return build_keyset(
         not_after=AT + timedelta(minutes=5),
@@ -28,6 +33,7 @@ def keyset(*, replica: str = "worker-0", config_sha256: str = "11" * 32) -> Json
         mode="terminate",
         ohttp=[OhttpKey(key_id=1, kem=0x20, config_sha256=config_sha256)],
         policy_sha256="44" * 32,
+        tls=[TlsKey(spki_sha256=key.hex(), host="127.0.0.1") for key in tls_keys],
         weights_sha256=["55" * 32],
         build={"version": "0.1.0"},
     )
@@ -44,6 +50,7 @@ def judge(
     policy: str | AppraisalPolicy = "development",
     nonce: Nonce = NONCE,
     at: datetime = AT,
+    tls_key_sha256: bytes | None = None,
 ) -> AttestationResult:
     """The verdict under a shipped policy and the shipped anchors."""
     return appraise(
@@ -52,6 +59,7 @@ def judge(
         policy=load_policy(policy) if isinstance(policy, str) else policy,
         anchors=load_anchors(),
         at=at,
+        tls_key_sha256=tls_key_sha256,
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from attestation.anchors import TrustAnchors, load_anchors
 from attestation.appraise import appraise, appraise_quote
+from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
 from attestation.fake.pki import PCK_NAME, ROOT_NAME, TCB_SIGNER_NAME, FakePki, pem
 from attestation.fake.platform import FakePlatform, fake_digest
@@ -315,3 +316,36 @@ def test_expected_report_data_has_64_bytes() -> None:
     )
 
     assert (result.tier, failures(result)) == ("none", ["nonce_length"])
+
+
+_KEYS = (b"\1" * 32, b"\2" * 32)
+
+
+@pytest.mark.parametrize(
+    ("attested", "seen", "code"),
+    [
+        (_KEYS, _KEYS[0], None),
+        (_KEYS, _KEYS[1], None),
+        (_KEYS[:1], _KEYS[1], "channel_binding"),
+        ((), _KEYS[0], "channel_binding"),
+        (_KEYS, b"", "channel_binding"),
+        ((), b"", "channel_binding"),
+    ],
+)
+def test_the_key_of_the_connection_is_in_the_keyset(
+    attested: tuple[bytes, ...], seen: bytes, code: str | None
+) -> None:
+    bundle = make_bundle(TEE, samples.NONCE, samples.keyset(tls_keys=attested), AT)
+
+    result = judge(bundle, tls_key_sha256=seen)
+
+    assert (result.code, result.is_accepted) == (code, code is None)
+    outcomes = [check.outcome for check in result.checks if check.name == "channel"]
+    assert outcomes == ["pass" if code is None else "fail"]
+
+
+def test_without_a_connection_its_key_is_no_question() -> None:
+    result = judge(make_bundle(TEE, samples.NONCE, samples.keyset(tls_keys=_KEYS), AT))
+
+    assert result.is_accepted
+    assert not any(check.name == "channel" for check in result.checks)

@@ -84,9 +84,7 @@ def test_other_answers_are_none(
     assert (caught.value.code, len(service.calls)) == ("evidence_unavailable", 1)
 
 
-def test_the_longest_bundle_is_read(
-    service: FakeService, certificate: tuple[Path, Path]
-) -> None:
+def test_the_longest_bundle_is_read(service: FakeService, certificate: tuple[Path, Path]) -> None:
     delivery = _fetch(service, certificate, Reply(content=bytes(MAX_BUNDLE_BYTES)))
 
     assert len(delivery.evidence) == MAX_BUNDLE_BYTES
@@ -138,7 +136,7 @@ def test_a_certificate_of_nobody_we_trust_is_no_answer(
 ) -> None:
     ca_file = self_signed(tmp_path)[0] if has_ca_file else None
 
-    with pytest.raises(EvidenceUnavailable, match="not trusted.*CA file"):
+    with pytest.raises(EvidenceUnavailable, match=r"not trusted.*CA file"):
         _fetch(service, certificate, Reply(content=b"{}"), ca_file=ca_file)
 
     assert service.calls == []
