@@ -1,0 +1,147 @@
+"""Which worker does a request get, by which name is it known, and what if there is none?"""
+
+import asyncio
+
+from gateway.observe import AttestFacts
+from gateway.workers import LAST_RETRY
+from tests.gateway.workers.scripted import (
+    TERM,
+    UNREACHABLE,
+    Clock,
+    Make,
+    ScriptedWorker,
+    refusal,
+    refused,
+    until,
+)
+
+
+async def test_an_unverified_worker_is_never_chosen_beside_a_verified_one(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    bad = ScriptedWorker("bad", clock, models=("m", "secret"))
+    bad.failure = refused("untrusted_root")
+    directory = make(worker, bad)
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    assert {(await directory.node_for("m")).id for _ in range(5)} == {"w"}
+    assert (await refusal(directory, "secret")).code == "model_not_found"
+    assert await directory.models() == ("m",)
+
+
+async def test_a_model_whose_only_worker_is_down_is_unavailable_not_unknown(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    other = ScriptedWorker("other", clock, models=("rare",))
+    directory = make(worker, other)
+    assert not directory.knows("rare")
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    assert directory.knows("rare")
+    other.failure = refused("debug_enabled")
+    await directory.reattest(directory.nodes[1])
+    refusal_now = await refusal(directory, "rare")
+    assert (refusal_now.code, refusal_now.detail_code) == (
+        "upstream_verification_failed",
+        "debug_enabled",
+    )
+    other.failure = None
+    await directory.reattest(directory.nodes[1])
+    other.failure = UNREACHABLE
+    clock.now += TERM
+    await directory.reattest(directory.nodes[0])
+    assert (await refusal(directory, "rare")).code == "upstream_unavailable"
+    assert (await refusal(directory, "never")).code == "model_not_found"
+    assert (await directory.node_for("m")).id == "w"
+    other.failure = None
+    clock.now += LAST_RETRY
+    assert (await directory.node_for("rare")).id == "other"  # the request itself asked again
+
+
+async def test_a_worker_that_now_serves_another_model_has_given_the_first_one_up(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    assert (await directory.node_for("m")).id == "w"
+    worker.models = ("n",)
+    await directory.reattest(directory.nodes[0])
+    assert (await refusal(directory, "m")).code == "model_not_found"
+
+
+async def test_a_worker_is_known_by_what_it_attests(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report.append)
+    worker.replica, worker.failure = "replica-7", UNREACHABLE
+    await directory.reattest(directory.nodes[0])
+    worker.failure = None
+    clock.now += LAST_RETRY
+    node = await directory.node_for("m")
+    assert (node.id, directory.find("replica-7"), directory.find("w")) == ("replica-7", node, None)
+    worker.failure = refused("debug_enabled")
+    await directory.reattest(node)
+    assert [f.worker_id for f in report] == ["w", "replica-7", "replica-7"]
+
+
+async def test_a_worker_may_not_become_another_one(make: Make, worker: ScriptedWorker) -> None:
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report.append)
+    await directory.node_for("m")
+    worker.replica = "someone-else"
+    await directory.reattest(directory.nodes[0])
+    refusal_now = await refusal(directory)
+    assert (refusal_now.code, refusal_now.detail_code) == (
+        "upstream_verification_failed",
+        "replica_mismatch",
+    )
+    assert [(f.worker_id, f.error_code) for f in report] == [
+        ("w", None),
+        ("w", "replica_mismatch"),
+    ]
+
+
+async def test_two_workers_may_not_be_the_same_one(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    twin = ScriptedWorker("twin", clock)
+    twin.replica = worker.replica
+    directory = make(worker, twin)
+    await directory.reattest(directory.nodes[0])
+    await directory.reattest(directory.nodes[1])
+    assert directory.nodes[1].machine.quarantine_code == "replica_mismatch"
+    assert (await directory.node_for("m")) is directory.nodes[0]
+
+
+async def test_a_name_not_yet_attested_hides_no_worker_that_attests_it(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    attested = ScriptedWorker("elsewhere", clock)
+    attested.replica = "w"
+    directory = make(worker, attested)
+    await directory.reattest(directory.nodes[1])
+    assert directory.find("w") is directory.nodes[1]
+
+
+async def test_the_least_busy_worker_is_chosen(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker, ScriptedWorker("w2", clock))
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    first = await directory.node_for("m")
+    assert first.grant is not None
+    first.grant.client.num_open += 1
+    assert (await directory.node_for("m")) is not first
+    first.grant.client.num_open -= 1
+
+
+async def test_a_request_waits_for_the_slower_worker_when_the_quicker_one_fails(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    worker.failure = UNREACHABLE
+    slow = ScriptedWorker("slow", clock)
+    slow.may_answer.clear()
+    directory = make(worker, slow)
+    wanted = asyncio.ensure_future(directory.node_for("m"))
+    await until(lambda: directory.nodes[0].num_failures == 1)
+    await asyncio.sleep(0.01)
+    slow.may_answer.set()
+    assert (await wanted).id == "slow"
