@@ -14,6 +14,7 @@ from attestation.commands.common import (
     code_exit,
     read_bounded,
 )
+from attestation.commands.render import plain, tell
 from attestation.errors import AttestationError
 from attestation.evidence import QuotingTee, make_bundle
 from attestation.model import Nonce, parse_nonce
@@ -51,10 +52,11 @@ def collect(
         tee = open_tee(with_gpus=not no_gpu)
         evidence = _evidence(tee, asked, keyset_path, at)
     except TeeUnavailable as err:
-        click.echo(f"{err.code}: {err}\nnext: {err.next_step}", err=True)
+        tell(err)
+        click.echo(plain(f"next: {err.next_step}"), err=True)
         ctx.exit(EXIT_UNSUPPORTED)
     except AttestationError as err:
-        click.echo(f"{err.code}: {err}", err=True)
+        tell(err)
         ctx.exit(code_exit(err.code))
     except click.ClickException:
         raise

@@ -20,6 +20,7 @@ from attestation.commands.common import (
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
+from attestation.commands.render import plain_text
 from attestation.endorsement_files import (
     MAX_ENDORSEMENT_BYTES,
     EndorsementFiles,
@@ -134,10 +135,10 @@ def _show(endorser: Endorser, problems: list[AttestationError]) -> None:
         table.add_column(column, overflow="fold")
     for item in endorser.obtained:
         until = format_time(item.valid_until)
-        table.add_row(*(Text(text) for text in (item.what, item.origin, until, item.note)))
+        table.add_row(*map(plain_text, (item.what, item.origin, until, item.note)))
     console.print(table)
     for err in problems:
-        console.print(Text(f"{err.code}: {err}", style="bold red"))
+        console.print(plain_text(f"{err.code}: {err}", "bold red"))
 
 
 def _named(files: EndorsementFiles, jwks: bytes | None) -> Iterator[tuple[str, bytes]]:

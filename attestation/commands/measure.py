@@ -13,6 +13,7 @@ from rich.text import Text
 
 from attestation.binding import keyset_digest
 from attestation.commands.common import EXIT_FAILED, Policy, code_exit, read_bounded
+from attestation.commands.render import plain_text, tell
 from attestation.errors import AttestationError, UnsupportedEvidence
 from attestation.eventlog.compare import Measured, measure, parse_log
 from attestation.eventlog.log import MAX_LOG_BYTES
@@ -77,7 +78,7 @@ def measure_command(
             measured = measure(parse_log(log.read(MAX_LOG_BYTES + 1)), report)
         digests = _digests(bundle, policy, keyset_path)
     except AttestationError as err:
-        click.echo(f"{err.code}: {err}", err=True)
+        tell(err)
         ctx.exit(code_exit(err.code))
     is_equal = (measured is None or measured.is_equal) and all(d.is_equal for d in digests)
     if as_json:
@@ -194,7 +195,7 @@ def _show_log(console: Console, measured: Measured) -> None:
         if event.problem:
             what = f"{what}  PROBLEM: {event.problem}"
         register = event.register if event.is_measured else f"({event.register})"
-        table.add_row(register, Text(event.event_type), event.digest.hex()[:16], Text(what))
+        table.add_row(register, Text(event.event_type), event.digest.hex()[:16], plain_text(what))
     console.print(table)
 
 

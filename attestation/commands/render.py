@@ -1,9 +1,11 @@
 """How does a verdict read to a person?  Words first, then every check, then what is not covered."""
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from attestation.errors import AttestationError
 from attestation.model import AttestationResult
 
 _STYLES = {"pass": "green", "fail": "bold red", "warn": "bold yellow", "not_applicable": "dim"}
@@ -23,6 +25,11 @@ def plain(text: str) -> str:
 def plain_text(text: str, style: str = "") -> Text:
     """For text that may have come with the Evidence: neither markup nor control of the terminal."""
     return Text(plain(text), style=style)
+
+
+def tell(err: AttestationError) -> None:
+    """Prints its code and message to standard error."""
+    click.echo(plain(f"{err.code}: {err}"), err=True)
 
 
 def show_verdict(result: AttestationResult) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestation.commands.common import code_exit
-from attestation.commands.render import plain_text
+from attestation.commands.render import plain_text, tell
 from attestation.errors import AttestationError
 from attestation.fields import Field
 from attestation.kinds import KINDS, Kind, guess_kind, unpacked
@@ -34,7 +34,7 @@ def show(ctx: click.Context, evidence: BinaryIO, kind: str | None, as_json: bool
         found = cast("Kind", kind) if kind is not None else guess_kind(data)
         fields = show_fields(found, data)
     except AttestationError as err:
-        click.echo(f"{err.code}: {err}", err=True)
+        tell(err)
         ctx.exit(code_exit(err.code))
     if as_json:
         document = {

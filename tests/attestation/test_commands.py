@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 import attestation
 from attestation.cli import attest
+from attestation.collect.errors import TeeUnavailable
 from attestation.endorsement_files import sort_endorsements
 from attestation.errors import AttestationError
 from attestation.fake import FakeTee
@@ -218,6 +219,21 @@ def test_policy_check_names_every_problem(tmp_path: Path) -> None:
     assert "wrong: unknown key" in text.stderr.splitlines()
     assert "evidence: missing" in json.loads(as_json.stdout)["problems"]
     assert _run("policy", "check", str(tmp_path / "none.toml")).exit_code == 2
+
+
+def test_collect_tells_without_any_control_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_tee(**_: object) -> None:
+        raise TeeUnavailable("provider \x1b[2J", next_step="look at \x1b[2J")
+
+    monkeypatch.setattr("attestation.commands.collect.open_tee", no_tee)
+
+    result = CliRunner().invoke(attest, ["collect", "--nonce", NONCE.hex()], color=True)
+
+    assert result.exit_code == 20
+    assert result.stderr.splitlines() == [
+        r"tee_unavailable: provider \x1b[2J",
+        r"next: look at \x1b[2J",
+    ]
 
 
 def test_endorsements_are_sorted_by_what_they_are() -> None:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attestation.cli import attest
+from attestation.errors import MalformedEvidence
 from attestation.fake import FakeTee
 from attestation.fetch.config import DEFAULT_URLS, FetchConfig
 from tests.attestation import samples
@@ -273,3 +274,23 @@ def test_a_pccs_is_asked_for_the_root_crl_before_intel() -> None:
         *DEFAULT_URLS["root_crl"],
     )
     assert FetchConfig().with_pcs(()) == FetchConfig()
+
+
+def test_fetch_prints_no_control_of_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A RIM's id comes from a device, an answer's reason from wherever it was fetched."""
+    from attestation.commands.fetch import _show
+    from attestation.fetch.endorser import Endorser, Obtained
+
+    monkeypatch.setenv("COLUMNS", "200")
+    hostile = "\x1b]0;title\x07"
+    item = Obtained(what=hostile, origin=hostile, valid_until=AT, sha256="", note=hostile)
+    endorser = Endorser(at=AT, now=AT, cache=None, fetcher=None, obtained=[item])
+
+    _show(endorser, [MalformedEvidence("format", f"[bold]{hostile}")])
+
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.splitlines())
+    assert printed.count(r"\x1b]0;title\x07") == 4
+    assert "[bold]" in printed
