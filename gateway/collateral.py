@@ -8,6 +8,7 @@ chain ends elsewhere causes no traffic.
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -107,9 +108,15 @@ class Completer:
             fetcher = Fetcher(
                 fetch_config(self.settings),
                 rng=random.SystemRandom(),
+                sleep=time.sleep,
                 seconds_left=budget.left_s,
             )
-        cache = CollateralCache(folder=self.folder, lock_wait_s=ATTEMPT_S)
+        cache = CollateralCache(
+            folder=self.folder,
+            monotonic_ns=self.monotonic_ns,
+            sleep=time.sleep,
+            lock_wait_s=ATTEMPT_S,
+        )
         endorser = Endorser(at=at, now=at, cache=cache, fetcher=fetcher)
         files = EndorsementFiles()
         completion = Completion(

@@ -3,6 +3,7 @@
 import os
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +37,12 @@ class FetchOptions:
     @contextmanager
     def endorser(self, at: datetime) -> Iterator[Endorser]:
         """Gets endorsements as of ``at``; offline it has nothing that could open a socket."""
-        cache = CollateralCache(folder=self.cache_folder, max_bytes=self.config.max_cache_bytes)
+        cache = CollateralCache(
+            folder=self.cache_folder,
+            monotonic_ns=time.monotonic_ns,
+            sleep=time.sleep,
+            max_bytes=self.config.max_cache_bytes,
+        )
         endorser = Endorser(
             at=at,
             now=datetime.now(UTC),  # noqa: TID251 - the process edge
@@ -50,7 +56,8 @@ class FetchOptions:
             return
         from attestation.fetch.http import Fetcher  # an HTTP client is slow to import
 
-        with Fetcher(self.config, rng=random.SystemRandom()) as endorser.fetcher:
+        fetcher = Fetcher(self.config, rng=random.SystemRandom(), sleep=time.sleep)
+        with fetcher as endorser.fetcher:
             yield endorser
 
 

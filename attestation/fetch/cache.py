@@ -12,8 +12,7 @@ import json
 import logging
 import os
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +28,7 @@ MAX_SLOT_BYTES = 4096
 MAX_NUMBER_DIGITS = 49  # of the 20 octets that a CRL number may have  [RFC 5280 sec. 5.2.3]
 LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
+_NS = 1e9
 _STALE_S = 3600.0
 _PARTIAL = ".partial"
 
@@ -87,9 +87,14 @@ class _Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollateralCache:
-    """One folder.  Its own failures (read-only, full) are logged and cost a fetch, no more."""
+    """One folder.  Its own failures (read-only, full) are logged and cost a fetch, no more.
+
+    ``monotonic_ns`` and ``sleep`` are for waiting until another process is done.
+    """
 
     folder: Path
+    monotonic_ns: Callable[[], int]
+    sleep: Callable[[float], None]
     max_bytes: int = MAX_BYTES
     lock_wait_s: float = LOCK_WAIT_S
 
@@ -205,15 +210,15 @@ class CollateralCache:
         """Best effort: a holder that takes too long is not waited for."""
         handle = os.open(self._folder("locks") / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            deadline = time.monotonic() + self.lock_wait_s
+            end_ns = self.monotonic_ns() + self.lock_wait_s * _NS
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    if time.monotonic() > deadline:
+                    if self.monotonic_ns() > end_ns:
                         _log.warning("the collateral cache stayed locked", extra={"lock": name})
                         break
-                    time.sleep(_LOCK_POLL_S)
+                    self.sleep(_LOCK_POLL_S)
                 else:
                     break
             yield

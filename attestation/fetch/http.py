@@ -10,7 +10,6 @@ import math
 import random
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -79,7 +78,7 @@ class Fetcher:
         config: FetchConfig,
         *,
         rng: random.Random,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None],
         seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.config = config

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestation.fetch.cache import CollateralCache, RolledBack, Window, default_folder
+from tests.attestation.fetch.vendors import collateral_cache
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -35,7 +36,7 @@ def _data(cache: CollateralCache, slot: str = _SLOT) -> bytes | None:
 
 
 def test_what_was_stored_is_found(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path / "new" / "folder")
+    cache = collateral_cache(tmp_path / "new" / "folder")
     assert cache.find(_SLOT) is None
 
     _store(cache, b"object")
@@ -58,7 +59,7 @@ def test_what_was_stored_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_no_step_back(tmp_path: Path, older: Window) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     _store(cache, b"newer")
 
     with pytest.raises(RolledBack):
@@ -72,7 +73,7 @@ def test_no_step_back(tmp_path: Path, older: Window) -> None:
 
 @pytest.mark.parametrize("newer", [_window(), _window(day=1), _window(number=18)])
 def test_a_step_forward_or_none(tmp_path: Path, newer: Window) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     _store(cache, b"first")
     _store(cache, b"second", newer)
 
@@ -84,7 +85,7 @@ def test_a_step_forward_or_none(tmp_path: Path, newer: Window) -> None:
 def test_a_damaged_file_is_a_miss_and_lowers_no_floor(
     tmp_path: Path, damaged: str, damage: bytes | str
 ) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     _store(cache, b"object")
     (path,) = (tmp_path / damaged).iterdir()
     data = path.read_bytes()
@@ -106,7 +107,7 @@ def test_a_damaged_file_is_a_miss_and_lowers_no_floor(
 
 
 def test_an_edited_record_is_no_record(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     _store(cache, b"object")
     for folder in ("slots", "floors"):
         (path,) = (tmp_path / folder).iterdir()
@@ -117,7 +118,7 @@ def test_an_edited_record_is_no_record(tmp_path: Path) -> None:
 
 
 def test_a_slot_of_another_name_in_its_place_is_a_miss(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     _store(cache, b"mine")
     mine = {path.name for path in (tmp_path / "slots").iterdir()}
     _store(cache, b"other", slot="other")
@@ -128,7 +129,7 @@ def test_a_slot_of_another_name_in_its_place_is_a_miss(tmp_path: Path) -> None:
 
 
 def test_a_pointer_out_of_the_folder_leads_nowhere(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path / "cache")
+    cache = collateral_cache(tmp_path / "cache")
     _store(cache, b"object")
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
@@ -141,7 +142,7 @@ def test_a_pointer_out_of_the_folder_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_size_is_bounded_and_floors_outlive_objects(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path, max_bytes=1000)
+    cache = collateral_cache(tmp_path, max_bytes=1000)
     for number in range(20):
         _store(cache, bytes([number]) * 300, slot=str(number))
         sizes = [path.stat().st_size for path in (tmp_path / "objects").iterdir()]
@@ -154,7 +155,7 @@ def test_size_is_bounded_and_floors_outlive_objects(tmp_path: Path) -> None:
 
 
 def test_an_object_beyond_the_bound_is_not_kept(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path, max_bytes=10)
+    cache = collateral_cache(tmp_path, max_bytes=10)
     _store(cache, b"x" * 11)
 
     assert cache.find(_SLOT) is None
@@ -165,7 +166,7 @@ def test_a_folder_that_cannot_be_made_costs_a_fetch_and_no_more(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
-    cache = CollateralCache(folder=tmp_path / "file" / "cache")
+    cache = collateral_cache(tmp_path / "file" / "cache")
 
     _store(cache, b"object")
     with cache.flight(_SLOT):
@@ -175,7 +176,7 @@ def test_a_folder_that_cannot_be_made_costs_a_fetch_and_no_more(
 
 
 def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path / "cache")
+    cache = collateral_cache(tmp_path / "cache")
     _store(cache, b"object")
 
     for path in (tmp_path / "cache").rglob("*"):
@@ -183,7 +184,7 @@ def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_one_flight_at_a_time_for_threads(tmp_path: Path) -> None:
-    cache = CollateralCache(folder=tmp_path)
+    cache = collateral_cache(tmp_path)
     fetches: list[int] = []
 
     def get(number: int) -> None:
@@ -203,7 +204,7 @@ def test_one_flight_at_a_time_for_threads(tmp_path: Path) -> None:
 
 
 def _hold(folder: Path, held: multiprocessing.synchronize.Event, seconds: float) -> None:
-    with CollateralCache(folder=folder).flight(_SLOT):
+    with collateral_cache(folder).flight(_SLOT):
         held.set()
         threading.Event().wait(seconds)
 
@@ -215,16 +216,29 @@ def test_one_flight_at_a_time_for_processes_and_none_waits_for_ever(tmp_path: Pa
     holder.start()
     try:
         assert held.wait(30)
-        with CollateralCache(folder=tmp_path, lock_wait_s=0.1).flight(_SLOT):
+        with collateral_cache(tmp_path, lock_wait_s=0.1).flight(_SLOT):
             assert holder.is_alive()  # gave up waiting
-        with CollateralCache(folder=tmp_path).flight("another slot"):
+        with collateral_cache(tmp_path).flight("another slot"):
             assert holder.is_alive()
-        with CollateralCache(folder=tmp_path).flight(_SLOT):
+        with collateral_cache(tmp_path).flight(_SLOT):
             holder.join(5)
             assert not holder.is_alive()
     finally:
         holder.kill()
         holder.join()
+
+
+def test_a_lock_is_waited_for_by_the_clock_that_was_given(tmp_path: Path) -> None:
+    slept: list[float] = []
+    waiting = CollateralCache(
+        folder=tmp_path,
+        monotonic_ns=lambda: round(sum(slept) * 1e9),
+        sleep=slept.append,
+        lock_wait_s=60.0,
+    )
+
+    with collateral_cache(tmp_path).flight(_SLOT), waiting.flight(_SLOT):
+        assert sum(slept) == pytest.approx(60.0, abs=0.1)
 
 
 def test_where_it_lies() -> None:
@@ -256,7 +270,7 @@ def test_any_history(
 ) -> None:
     """Objects damaged at will: a slot holds the newest it accepted or nothing, and never more."""
     folder = tmp_path_factory.mktemp("cache")
-    cache = CollateralCache(folder=folder, max_bytes=1000)
+    cache = collateral_cache(folder, max_bytes=1000)
     newest: dict[str, tuple[datetime, int, bytes]] = {}
     for action, first, day, number, size in steps:
         if action == "damage":

@@ -5,6 +5,7 @@ import ipaddress
 import random
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -223,7 +224,10 @@ def test_redirects_end(service: FakeService) -> None:
 def test_a_request_with_a_body_is_not_sent_elsewhere(service: FakeService) -> None:
     service.routes[_PATH] = Reply(status=307, headers={"Location": _PATH})
     config = FetchConfig(urls={"pcs": (service.url,)})
-    with Fetcher(config, rng=random.Random(1)) as fetcher, pytest.raises(FetchFailed) as caught:
+    with (
+        Fetcher(config, rng=random.Random(1), sleep=time.sleep) as fetcher,
+        pytest.raises(FetchFailed) as caught,
+    ):
         fetcher.fetch(_asked(service.url, body=b"question", content_type="application/x"))
 
     assert caught.value.reason == "redirect"
@@ -257,10 +261,13 @@ def test_a_private_ca_is_trusted_when_it_is_configured_and_only_then(tmp_path: P
     with service:
         base = f"https://127.0.0.1:{service.port}"
         config = FetchConfig(urls={"pcs": (base,)}, attempts=1)
-        with Fetcher(config, rng=random.Random(1)) as fetcher, pytest.raises(FetchFailed):
+        with (
+            Fetcher(config, rng=random.Random(1), sleep=time.sleep) as fetcher,
+            pytest.raises(FetchFailed),
+        ):
             fetcher.fetch(_asked(base))
         trusting = replace(config, ca_file=certificate)
-        with Fetcher(trusting, rng=random.Random(1)) as fetcher:
+        with Fetcher(trusting, rng=random.Random(1), sleep=time.sleep) as fetcher:
             assert fetcher.fetch(_asked(base)).content == b"private"
 
 
@@ -272,7 +279,9 @@ def test_a_ca_file_without_certificates(tmp_path: Path, service: FakeService) ->
 
 def test_a_closed_fetcher_opens_again(service: FakeService) -> None:
     service.routes[_PATH] = lambda call: Reply(content=call.method.encode())
-    fetcher = Fetcher(FetchConfig(urls={"pcs": (service.url,)}), rng=random.Random(1))
+    fetcher = Fetcher(
+        FetchConfig(urls={"pcs": (service.url,)}), rng=random.Random(1), sleep=time.sleep
+    )
     for _ in range(2):
         assert fetcher.fetch(_asked(service.url)).content == b"GET"
         fetcher.close()

@@ -1,9 +1,11 @@
 """Vendors' services with own-root data: what a FakeTee or a fake AMD platform needs, over HTTP."""
 
 import random
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from attestation.anchors import load_anchors
@@ -77,6 +79,13 @@ def config(*services: FakeService, **settings: object) -> FetchConfig:
     )
 
 
+def collateral_cache(folder: Path, **settings: Any) -> CollateralCache:
+    """A cache in this folder that waits by the machine's own clock."""
+    return CollateralCache(
+        folder=folder, monotonic_ns=time.monotonic_ns, sleep=time.sleep, **settings
+    )
+
+
 def endorser(
     *services: FakeService,
     folder: Path | None = None,
@@ -88,11 +97,11 @@ def endorser(
     """Offline without a service, without a cache when there is no folder."""
     fetcher = None
     if services:
-        fetcher = Fetcher(config(*services, **settings), rng=random.Random(1))
+        fetcher = Fetcher(config(*services, **settings), rng=random.Random(1), sleep=time.sleep)
     return Endorser(
         at=at,
         now=now or at,
-        cache=None if folder is None else CollateralCache(folder=folder),
+        cache=None if folder is None else collateral_cache(folder),
         fetcher=fetcher,
         is_refreshing=is_refreshing,
         tcb_edition="standard" if fetcher is None else fetcher.config.tcb_edition,
