@@ -42,7 +42,7 @@ from gateway.collateral import Completed, Completer
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
-from gateway.workers import Grant, VerdictRefused
+from gateway.workers import Grant, NoVerdict, VerdictRefused
 from telemetry import semconv
 from telemetry.redact import ALLOWED_ATTRIBUTES
 
@@ -81,7 +81,7 @@ class LiveAttestation:
         3. Appraise all in a thread. 4. Ask for the models through the key just attested.
         5. The lease.
 
-        Raises: VerdictRefused; GatewayError when the worker could not be asked, or a vendor.
+        Raises: VerdictRefused; NoVerdict; GatewayError when the worker could not be asked.
         """
         client = WorkerClient(self.address)
         try:
@@ -138,7 +138,7 @@ class LiveAttestation:
     ) -> _Appraised:
         """Every reason to refuse becomes a code.
 
-        Raises: GatewayError: what the verdict hangs on cannot be had now, so there is none.
+        Raises: NoVerdict.
         """
         try:
             evidence = await asyncio.to_thread(parse_bundle, bundle)
@@ -147,7 +147,7 @@ class LiveAttestation:
         completed = await self.completer.complete(evidence, bundle, at=at, end_ns=end_ns)
         appraised = await asyncio.to_thread(self._appraise, evidence, completed, keys, nonce, at)
         if completed.failure is not None and appraised.code in MISSING_CODES:
-            raise GatewayError(
+            raise NoVerdict(
                 "upstream_unavailable",
                 f"Collateral for the worker cannot be had: {completed.failure}.",
                 detail_code=completed.failure.code,

@@ -56,11 +56,15 @@ class VerdictRefused(Exception):
         self.facts = facts
 
 
+class NoVerdict(GatewayError):
+    """The worker gave its Evidence, but what a verdict hangs on cannot be had now."""
+
+
 class WorkerAttestation(Protocol):
     """Attests the worker behind one address."""
 
     async def attest(self, *, node: str, epoch: int) -> Grant:
-        """Raises: VerdictRefused; GatewayError when the worker could not be asked."""
+        """Raises: VerdictRefused; NoVerdict; GatewayError when the worker could not be asked."""
         ...
 
     async def evidence(self, nonce_hex: str) -> bytes:
@@ -79,7 +83,8 @@ class WorkerNode:
     models: tuple[str, ...] = ()  # of the last grant, which may have ended
     grant: Grant | None = None
     leaving: list[WorkerClient] = field(default_factory=list)  # of earlier grants, still streaming
-    num_failures: int = 0  # transport failures since the worker last answered
+    num_failures: int = 0  # attempts without a verdict since the last grant
+    is_reachable: bool = True  # it gave its Evidence when it was last asked
     failure_code: str | None = None
     last_facts: AttestFacts | None = None
     refreshing: "asyncio.Task[None] | None" = None
@@ -173,10 +178,10 @@ class WorkerDirectory:
         node.wake.set()
 
     async def is_alive(self, node: WorkerNode, *, since: datetime) -> bool:
-        """Whether the worker has attested since then, or does so now."""
+        """Whether the worker has attested since then, or gives its Evidence now."""
         if node.grant is None or node.grant.lease.not_before < since:
             await self._refresh(node)
-        return node.num_failures == 0
+        return node.is_reachable
 
     def distrust(self, node: WorkerNode) -> None:
         """The worker left a request unanswered: no other one before it has attested again."""
@@ -190,7 +195,7 @@ class WorkerDirectory:
     def readiness(self) -> GatewayError | None:
         """None when at least one worker is verified and was reachable when last asked."""
         now = self._utc_now()
-        if any(node.is_serving(now) and node.num_failures == 0 for node in self._nodes):
+        if any(node.is_serving(now) and node.is_reachable for node in self._nodes):
             return None
         return _refusal(self._nodes)
 
@@ -227,6 +232,7 @@ class WorkerDirectory:
         except Exception as err:  # the keeper's edge: it must not die, and nothing is granted
             _log.error("attestation failed: %s", describe_fault(err), extra={"worker": node.id})
             if node.machine.is_refreshing:
+                node.is_reachable = False
                 self._fail(node, attempt, started_ns, "internal_error")
         finally:
             node.wake.set()  # whoever asked, the keeper must learn when the next one is due
@@ -236,6 +242,7 @@ class WorkerDirectory:
             grant = await node.attestation.attest(node=node.name, epoch=node.machine.epoch)
             await self._require_same_replica(node, grant)
         except VerdictRefused as err:
+            node.is_reachable = True
             node.machine = node.machine.rejected(
                 err.code, now=self._utc_now(), retry_after=REJECTED_RETRY
             )
@@ -244,6 +251,7 @@ class WorkerDirectory:
             self._record(node, err.facts)
         except GatewayError as err:
             code = err.detail_code or err.code
+            node.is_reachable = isinstance(err, NoVerdict)
             self._fail(node, attempt, started_ns, code, reason=err.message)
         else:
             now = self._utc_now()
@@ -254,7 +262,7 @@ class WorkerDirectory:
                 node.replica, node.models = grant.replica, grant.models
                 await self._replace_grant(node, grant)
                 node.num_failures, node.failure_code = 0, None
-                node.is_silent = False
+                node.is_reachable, node.is_silent = True, False
             else:
                 await grant.client.retire()
             self._record(node, grant.facts)

@@ -55,7 +55,7 @@ def _entry(node: WorkerNode, now: datetime) -> dict[str, Any]:
         "id": node.id,
         "object": "node",
         "state": node.machine.state(now).value,
-        "reachable": node.num_failures == 0,
+        "reachable": node.is_reachable,
         "tier": result.tier if result is not None else None,
         "code": node.machine.quarantine_code or (result.code if result is not None else None),
         "simulated": result.simulated if result is not None else None,

@@ -294,4 +294,7 @@ def test_a_lease_outlives_a_vendor_that_fails(tmp_path: Path) -> None:
 
         assert node.failure_code == "endorsement_missing"
         assert node.machine.lease is lease
+        assert stack.client.get("/readyz").status_code == 200
+        (entry,) = stack.client.get("/v1/nodes").json()["data"]
+        assert entry["reachable"] is True
         assert stack.chat().status_code == 200

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
+from gateway.workers import NoVerdict
 from tests.gateway.workers.scripted import (
     START,
     TERM,
@@ -64,6 +65,22 @@ async def test_whether_a_worker_lives_is_asked_only_when_it_has_not_attested_sin
     clock.now += timedelta(seconds=90)
     worker.failure = UNREACHABLE
     assert not await directory.is_alive(node, since=clock.now)
+
+
+async def test_a_worker_lives_that_gives_its_evidence_although_a_vendor_is_away(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    clock.now += timedelta(seconds=90)
+    worker.failure = NoVerdict("upstream_unavailable", "no CRL", detail_code="crl_missing")
+    assert await directory.is_alive(node, since=clock.now)
+    assert worker.num_asked == 2
+    assert directory.readiness() is None
+    assert directory.require_lease(node).lease.verdict_id == "w-1"
+    worker.failure = UNREACHABLE
+    assert not await directory.is_alive(node, since=clock.now)
+    assert directory.readiness() is not None
 
 
 async def test_an_unreachable_worker_keeps_its_lease_to_the_end(
