@@ -33,7 +33,7 @@ from attestation.tdx.endorsements import TdxCollateral
 
 _EVENT_LOG = "event_log: it came along and was not replayed against the RTMRs"
 _NO_GPU = "gpu: no GPU evidence came along, so work on a GPU would not be attested"
-_NO_KEYSET = "channel: bare Evidence names no keys, so no connection is bound to it"
+NO_KEYSET = "channel: bare Evidence names no keys, so no connection is bound to it"
 _NO_FRESHNESS = "freshness: no nonce was asked for, so the Evidence may be an old one"
 
 
@@ -151,7 +151,7 @@ def appraise_report(
         draft.apply_policy()
     except AttestationError as err:
         return draft.reject(err)
-    draft.not_covered.append(_NO_KEYSET)
+    draft.not_covered.append(NO_KEYSET)
     return draft.accept()
 
 

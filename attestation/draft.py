@@ -85,6 +85,11 @@ class Draft:
             log=self.log,
             cache=self.cache,
         )
+        self.admit_cpu(claims)
+        return claims
+
+    def admit_cpu(self, claims: CpuClaims) -> None:
+        """Verified claims of the CPU TEE.  Raises: PolicyViolation("tee_type")."""
         self.claims |= claims.facts
         self.add_submodule(CPU, anchors=(claims.anchor,), facts=claims.facts)
         self.admit(
@@ -97,7 +102,6 @@ class Draft:
             if claims.tee not in self.policy.cpu:
                 want = ", ".join(sorted(self.policy.cpu))
                 raise PolicyViolation("tee_type", f"TEE is {claims.tee}, want {want}")
-        return claims
 
     def add_submodule(
         self, name: str, *, anchors: Sequence[Anchor], facts: Mapping[str, ClaimValue]

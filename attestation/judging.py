@@ -6,6 +6,7 @@ from datetime import datetime
 
 from attestation.anchors import TrustAnchors
 from attestation.appraise import appraise, appraise_report, reject_unread
+from attestation.appraise_azure import appraise_azure
 from attestation.appraise_device import appraise_gpus, appraise_token
 from attestation.composite import SessionEndorsements, appraise_session
 from attestation.endorsement_files import EndorsementFiles
@@ -15,6 +16,7 @@ from attestation.model import AttestationResult, GpuEntry, Nonce, parse_bundle
 from attestation.nras.jwks import Jwks
 from attestation.nvidia.chain import verify_device_chain
 from attestation.policy import AppraisalPolicy
+from attestation.snp.azure import TpmAnswer
 from attestation.tdx.quote import parse_quote
 from attestation.tinfoil import parse_tinfoil
 
@@ -24,7 +26,10 @@ NONCE_NEEDED: frozenset[Kind] = frozenset({"bundle", "tinfoil", "gpu", "nras"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked: ``nonce`` None only for kinds whose freshness may go unjudged."""
+    """What was asked: ``nonce`` None only for kinds whose freshness may go unjudged.
+
+    ``tpm`` is the answer of an Azure guest's TPM, to the same nonce.
+    """
 
     evidence: bytes
     nonce: Nonce | None
@@ -35,6 +40,7 @@ class Request:
     policy: AppraisalPolicy
     anchors: TrustAnchors
     at: datetime
+    tpm: TpmAnswer | None = None
 
     @property
     def own_nonce(self) -> Nonce:
@@ -104,6 +110,19 @@ def _quote(request: Request) -> AttestationResult:
     return _report("tdx", request.files.tdx, request, zeros=32)
 
 
+def _azure(request: Request) -> AttestationResult:
+    if request.tpm is None:
+        return _report("azure-snp", request.files.snp(), request, zeros=32)
+    return appraise_azure(
+        request.evidence,
+        request.files.snp(),
+        answer=request.tpm,
+        policy=request.policy,
+        anchors=request.anchors,
+        at=request.at,
+    )
+
+
 def _gpu(request: Request) -> AttestationResult:
     if len(request.files.chains) != 1:
         raise UntrustedEndorsement(
@@ -137,7 +156,7 @@ _JUDGES: Mapping[Kind, Callable[[Request], AttestationResult]] = {
     "tinfoil": _tinfoil,
     "quote": _quote,
     "snp": lambda request: _report("snp", request.files.snp(), request, zeros=32),
-    "azure-snp": lambda request: _report("azure-snp", request.files.snp(), request, zeros=32),
+    "azure-snp": _azure,
     "gpu": _gpu,
     "nras": _nras,
     "nitro": lambda request: _report("nitro", None, request, zeros=0),

@@ -39,6 +39,8 @@ from attestation.model import (
 from attestation.nras.eat import MAX_EAT_BYTES
 from attestation.nras.jwks import MAX_JWKS_BYTES, parse_jwks
 from attestation.policy import AppraisalPolicy
+from attestation.snp.azure import TpmAnswer
+from attestation.snp.tpm import MAX_ATTEST_BYTES
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -59,6 +61,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 )
 @click.option("--jwks", "jwks_path", type=_FILE, help="Keys of NVIDIA's service, fetched by you.")
 @click.option("--nras", "nras_path", type=_FILE, help="An NRAS token that came beside a document.")
+@click.option("--tpm-quote", type=_FILE, help="An Azure guest's answer to --nonce: TPMS_ATTEST.")
+@click.option("--tpm-signature", type=_FILE, help="Its signature: TPMT_SIGNATURE.")
 @click.option(
     "--policy",
     type=Policy(),
@@ -87,6 +91,8 @@ def verify(
     endorsement_paths: tuple[Path, ...],
     jwks_path: Path | None,
     nras_path: Path | None,
+    tpm_quote: Path | None,
+    tpm_signature: Path | None,
     policy: AppraisalPolicy,
     nonce: str | None,
     node: str | None,
@@ -107,7 +113,8 @@ def verify(
 
     Bundles, documents, GPU reports and tokens are judged only against the nonce you chose: checked
     against its own nonce it could be a recording.  A bare quote or report must hold the nonce and
-    zeros as its report data; without --nonce freshness is not judged and the result says so.
+    zeros as its report data; without --nonce freshness is not judged and the result says so. An
+    Azure blob never holds a nonce: its TPM answers one, by --tpm-quote and --tpm-signature.
 
     Without --collateral, what is needed comes from the bundle, else from the cache, else from the
     vendors' services; --offline stops at the cache. A GPU's chain has to be given.
@@ -135,6 +142,7 @@ def verify(
             found = cast("Kind", kind) if kind is not None else guess_kind(data)
         if found in NONCE_NEEDED and own_nonce is None:
             raise click.UsageError(f"{found} is judged against the nonce you chose: give --nonce")
+        tpm = _tpm_answer(found, tpm_quote, tpm_signature, own_nonce)
         files = [_read(path) for path in endorsement_paths]
         request = Request(
             evidence=data,
@@ -150,6 +158,7 @@ def verify(
             policy=policy,
             anchors=anchors,
             at=moment,
+            tpm=tpm,
         )
         if not endorsement_paths or found == "gpu":
             request = _complete(found, request, fetching)
@@ -200,6 +209,22 @@ def _read(path: Path) -> bytes:
         return read_bounded(path, MAX_ENDORSEMENT_BYTES, option="--collateral")
     except click.BadParameter as err:
         raise UntrustedEndorsement("endorsement_missing", f"collateral: {err.message}") from err
+
+
+def _tpm_answer(
+    kind: Kind, quote: Path | None, signature: Path | None, nonce: Nonce | None
+) -> TpmAnswer | None:
+    if quote is None and signature is None:
+        return None
+    if kind != "azure-snp" or quote is None or signature is None or nonce is None:
+        raise click.UsageError(
+            "--tpm-quote and --tpm-signature go together, with --nonce and an Azure blob"
+        )
+    return TpmAnswer(
+        attest=read_bounded(quote, MAX_ATTEST_BYTES, option="--tpm-quote"),
+        signature=read_bounded(signature, MAX_ATTEST_BYTES, option="--tpm-signature"),
+        nonce=nonce,
+    )
 
 
 def _with_foreign(anchors: TrustAnchors, paths: tuple[Path, ...]) -> TrustAnchors:

@@ -27,6 +27,7 @@ from attestation.snp.report import REPORT_BYTES
 from attestation.snp.tpm import TpmQuote, parse_tpm_quote, parse_tpm_signature
 from attestation.strict_json import JsonObject, array, parse_object, text
 
+NONCE_BYTES = 32
 MAX_HCL_BYTES = 16 * 1024
 MAX_JSON_BYTES = 8 * 1024
 MAX_JSON_DEPTH = 8
@@ -56,6 +57,15 @@ class AttestedRuntime:
 
     ak: rsa.RSAPublicNumbers
     claims: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmAnswer:
+    """TPMS_ATTEST and TPMT_SIGNATURE as received, and the nonce that was asked with."""
+
+    attest: bytes
+    signature: bytes
+    nonce: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +138,14 @@ def require_ak(runtime: AttestedRuntime, presented: rsa.RSAPublicNumbers) -> Non
 def verify_tpm_quote(
     attest: bytes, signature: bytes, *, runtime: AttestedRuntime, nonce: bytes
 ) -> FreshQuote:
-    """The TPMS_ATTEST once the attested AK signed it (TPMT_SIGNATURE) over ``nonce``.
+    """The TPMS_ATTEST once the attested AK signed it (TPMT_SIGNATURE) over ``nonce`` (32 bytes).
 
-    Raises: MalformedEvidence: format, trailing_bytes; UnsupportedEvidence("unsupported_algorithm");
-    BadSignature("quote_signature"); StaleEvidence("nonce_mismatch").
+    Raises: MalformedEvidence: format, trailing_bytes, nonce_length;
+    UnsupportedEvidence("unsupported_algorithm"); BadSignature("quote_signature");
+    StaleEvidence("nonce_mismatch").
     """
+    if len(nonce) != NONCE_BYTES:
+        raise MalformedEvidence("nonce_length", f"nonce: {len(nonce)} bytes, want {NONCE_BYTES}")
     quote = parse_tpm_quote(attest)
     try:
         runtime.ak.public_key().verify(

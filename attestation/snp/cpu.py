@@ -7,13 +7,15 @@ from attestation.anchors import TrustAnchors
 from attestation.cache import VerifiedCache
 from attestation.checks import CheckLog
 from attestation.cpu import CpuClaims
-from attestation.snp.azure import parse_hcl, require_runtime
+from attestation.model import ClaimValue
+from attestation.snp.azure import TpmAnswer, parse_hcl, require_runtime, verify_tpm_quote
 from attestation.snp.endorsements import SnpEndorsements
 from attestation.snp.facts import facts
 from attestation.snp.product import MILAN
 from attestation.snp.verifier import SnpVerifier
 
 _AZURE = "freshness: on Azure only a TPM quote by the key in the blob could answer a nonce"
+_PCRS = "pcrs: what the TPM quoted is told, and compared with no reference values"
 _NO_CRL = "revocation: no CRL of AMD's root says that the issuing CA is not revoked"
 # The seed of Milan's endorsement keys was extracted in software.  [arXiv 2605.12990]
 _MILAN = "product line Milan, whose endorsement keys could be extracted"
@@ -55,8 +57,11 @@ def verify_azure(
     at: datetime,
     log: CheckLog,
     cache: VerifiedCache | None = None,
+    answer: TpmAnswer | None = None,
 ) -> CpuClaims:
     """The claims of the report inside an HCL blob, once it vouches for the blob's runtime JSON.
+
+    With an ``answer``, once the TPM key that the JSON names gave it; without one freshness is open.
 
     Raises: AttestationError.
     """
@@ -65,8 +70,17 @@ def verify_azure(
     claims = verify_cpu(hcl.report, endorsements, anchors=anchors, at=at, log=log, cache=cache)
     with log.step("hcl_runtime", "the report vouches for the runtime JSON and its TPM key"):
         runtime = require_runtime(hcl, claims.report_data)
+    told: dict[str, ClaimValue] = {"azure_ak_modulus": f"{runtime.ak.n:x}"}
+    if answer is not None:
+        with log.step("tpm_quote", "that key signed a TPM quote over our nonce"):
+            quote = verify_tpm_quote(
+                answer.attest, answer.signature, runtime=runtime, nonce=answer.nonce
+            ).quote
+        told["tpm_nonce"] = quote.extra_data.hex()
+        told["tpm_pcrs"] = tuple(str(index) for index in quote.pcrs)
+        told["tpm_pcr_digest"] = quote.pcr_digest.hex()
     return replace(
         claims,
-        not_covered=(*claims.not_covered, _AZURE),
-        facts={**claims.facts, "azure_ak_modulus": f"{runtime.ak.n:x}"},
+        not_covered=(*claims.not_covered, _AZURE if answer is None else _PCRS),
+        facts={**claims.facts, **told},
     )
