@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -21,6 +21,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
 
 from attestation import der
+from attestation.certificate import PARSE_ERRORS
 from attestation.errors import (
     BadSignature,
     MalformedEvidence,
@@ -43,14 +44,6 @@ _SIGNATURE_HASHES = (hashes.SHA256, hashes.SHA384)
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 _UNDERSTOOD = frozenset(
     {ExtensionOID.BASIC_CONSTRAINTS, ExtensionOID.KEY_USAGE, ExtensionOID.EXTENDED_KEY_USAGE}
-)
-_PARSE_ERRORS = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
 )
 
 
@@ -103,8 +96,8 @@ def verify_ocsp(
     6. status; 7. dates. A certificate on hold is refused.
 
     Raises: MalformedEvidence("format") and UntrustedEndorsement("crl_missing"): 1, no answer;
-    UntrustedEndorsement: crl_issuer, signer_role (2), crl_signature (2, 3), crl_issuer,
-    crl_missing (4, 6: of another certificate, or unknown), certificate_revoked (6),
+    UntrustedEndorsement: crl_issuer, signer_role (2), crl_signature (2, 3), crl_issuer (4, 6: of
+    another certificate, or of one that the responder does not know), certificate_revoked (6),
     certificate_time (7: the responder), collateral_not_yet_valid, crl_expired (7);
     BadSignature("bad_key") (2); StaleEvidence("nonce_mismatch") (5).
     """
@@ -173,7 +166,7 @@ def _read_cert_id(data: bytes) -> tuple[int, str, bytes]:
     try:
         response = ocsp.load_der_ocsp_response(data)
         return response.serial_number, response.hash_algorithm.name, response.issuer_key_hash
-    except _PARSE_ERRORS as err:
+    except PARSE_ERRORS as err:
         raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
 
 
@@ -215,7 +208,7 @@ def _parse(data: bytes) -> _Answer:
             raise UntrustedEndorsement("crl_missing", f"OCSP: the responder says {name}")
         _require_whole_octets(data)
         return _read(response)
-    except _PARSE_ERRORS as err:
+    except PARSE_ERRORS as err:
         raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
 
 
@@ -273,7 +266,7 @@ def _require_responder(answer: _Answer, issuer: Certificate) -> ec.EllipticCurve
         is_named = _is_named(answer)
         is_in_role = _is_in_role(responder)
         used = (answer.signature_hash, responder.signature_hash_algorithm)
-    except _PARSE_ERRORS as err:
+    except PARSE_ERRORS as err:
         raise MalformedEvidence("format", "OCSP: the responder's certificate is no X.509") from err
     if not names_issuer or not is_named:
         raise UntrustedEndorsement("crl_issuer", "OCSP: not by a responder of the issuer")
@@ -285,7 +278,7 @@ def _require_responder(answer: _Answer, issuer: Certificate) -> ec.EllipticCurve
         raise UntrustedEndorsement("crl_signature", "OCSP: signed with another hash than SHA-2")
     try:
         responder.verify_directly_issued_by(issuer.inner)
-    except (InvalidSignature, *_PARSE_ERRORS) as err:
+    except (InvalidSignature, *PARSE_ERRORS) as err:
         raise UntrustedEndorsement(
             "crl_signature", "OCSP: the responder's certificate is not signed by the issuer"
         ) from err
@@ -329,7 +322,7 @@ def _require_about(answer: _Answer, subject: Certificate, issuer: Certificate) -
     if (answer.issuer_name_hash, answer.issuer_key_hash) != want:
         raise UntrustedEndorsement("crl_issuer", "OCSP: about a certificate of another issuer")
     if answer.serial_number != subject.serial_number or subject.issuer != issuer.subject:
-        raise UntrustedEndorsement("crl_missing", f"OCSP: not about {subject.common_name}")
+        raise UntrustedEndorsement("crl_issuer", f"OCSP: not about {subject.common_name}")
 
 
 def _require_nonce(answer: _Answer, nonce: bytes | None) -> None:
@@ -345,8 +338,8 @@ def _require_status(answer: _Answer, subject: Certificate, *, allow_hold: bool) 
     name = subject.common_name
     if answer.status is ocsp.OCSPCertStatus.GOOD:
         return "good"
-    if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
-        raise UntrustedEndorsement("crl_missing", f"OCSP: the responder does not know {name}")
+    if answer.status is ocsp.OCSPCertStatus.UNKNOWN:  # it does not serve the issuer  [sec. 2.2]
+        raise UntrustedEndorsement("crl_issuer", f"OCSP: the responder does not know {name}")
     is_hold = answer.reason is x509.ReasonFlags.certificate_hold
     if is_hold and allow_hold:
         return "certificate_hold"

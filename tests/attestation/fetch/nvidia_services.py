@@ -109,7 +109,7 @@ class OcspResponder:
             is_ca=False,
             extensions=(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.OCSP_SIGNING]),),
         )
-        is_good = self.status is ocsp.OCSPCertStatus.GOOD
+        is_revoked = self.status is ocsp.OCSPCertStatus.REVOKED
         builder = (
             ocsp.OCSPResponseBuilder()
             .add_response(
@@ -119,8 +119,8 @@ class OcspResponder:
                 cert_status=self.status,
                 this_update=self.this_update,
                 next_update=self.this_update + self.lifetime,
-                revocation_time=None if is_good else self.this_update,
-                revocation_reason=None if is_good else x509.ReasonFlags.key_compromise,
+                revocation_time=self.this_update if is_revoked else None,
+                revocation_reason=x509.ReasonFlags.key_compromise if is_revoked else None,
             )
             .responder_id(ocsp.OCSPResponderEncoding.HASH, responder)
             .certificates([responder])

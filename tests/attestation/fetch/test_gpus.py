@@ -123,6 +123,7 @@ def test_an_answer_ends_and_is_asked_for_again(
         ({"echoes_nonce": False}, "nonce_mismatch"),
         ({"other_nonce": True}, "nonce_mismatch"),
         ({"status": ocsp.OCSPCertStatus.REVOKED}, "certificate_revoked"),
+        ({"status": ocsp.OCSPCertStatus.UNKNOWN}, "crl_issuer"),
         ({"this_update": AT - timedelta(days=2)}, "crl_expired"),
     ],
 )
