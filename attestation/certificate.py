@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -25,6 +25,7 @@ KeyKind = Literal["p256", "p384", "rsa"]
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 P256: frozenset[KeyKind] = frozenset({"p256"})
+KEY_KINDS: frozenset[KeyKind] = frozenset(get_args(KeyKind))
 MIN_RSA_BITS = 3072
 MAX_RSA_BITS = 8192
 MAX_CERTIFICATE_BYTES = 16 * 1024

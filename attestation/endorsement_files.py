@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.x509 import ocsp
 
-from attestation.certificate import PARSE_ERRORS, KeyKind, parse_certificate
+from attestation.certificate import KEY_KINDS, PARSE_ERRORS, parse_certificate
 from attestation.errors import AttestationError, MalformedEvidence
 from attestation.model import GpuEndorsements
 from attestation.snp.endorsements import SnpEndorsements
@@ -21,7 +21,6 @@ MAX_ENDORSEMENT_BYTES = 4 * 1024 * 1024
 _PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _PEM_CRL = b"-----BEGIN X509 CRL-----"
 _ONE = 1
-_KEY_KINDS: frozenset[KeyKind] = frozenset({"p256", "p384", "rsa"})
 
 
 @dataclass(slots=True)
@@ -78,7 +77,7 @@ def _add(files: EndorsementFiles, data: bytes) -> None:
 
 def _load_certificate(data: bytes) -> object:
     """``cryptography`` alone warns at the serial number of AMD's certificates."""
-    return parse_certificate(data, what="endorsement", key_kinds=_KEY_KINDS)
+    return parse_certificate(data, what="endorsement", key_kinds=KEY_KINDS)
 
 
 def _reads(load: Callable[[bytes], object], data: bytes) -> bool:

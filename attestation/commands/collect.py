@@ -26,7 +26,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--nonce", required=True, help="The verifier's nonce: 64 lower-case hex digits.")
+@click.option(
+    "--nonce",
+    required=True,
+    help="The verifier's nonce: 64 lower-case hex digits; anything else is malformed, exit 30.",
+)
 @click.option("--keyset", "keyset_path", type=_FILE, help="The keyset to vouch for, in JSON.")
 @click.option("--out", type=_FILE, help="Write the Evidence here.  [default: standard output]")
 @click.option("--no-gpu", is_flag=True, help="Leave GPUs out.")

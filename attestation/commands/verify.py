@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestation.anchors import TrustAnchors, load_anchors
 from attestation.appraise import reject_unread
-from attestation.certificate import MAX_CERTIFICATE_BYTES, PARSE_ERRORS
+from attestation.certificate import KEY_KINDS, MAX_CERTIFICATE_BYTES, parse_certificate, read_pem
 from attestation.commands.asking import EvidenceSource, ask, require_askable
 from attestation.commands.common import (
     EXIT_INTERNAL,
@@ -23,9 +21,9 @@ from attestation.commands.common import (
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
-from attestation.commands.render import show_verdict
+from attestation.commands.render import show_verdict, tell
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
-from attestation.errors import AttestationError, UntrustedEndorsement
+from attestation.errors import AttestationError, MalformedEvidence, UntrustedEndorsement
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import NONCE_NEEDED, Request, judge
 from attestation.kinds import KINDS, Kind, guess_kind, unpacked
@@ -70,7 +68,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
     show_default=True,
     help="production, development, or a TOML file.",
 )
-@click.option("--nonce", help="The nonce you asked with: 64 lower-case hex digits.")
+@click.option(
+    "--nonce",
+    help="The nonce you asked with: 64 lower-case hex digits; anything else is malformed, exit 30.",
+)
 @click.option("--node", help="Ask URL for the Evidence of this worker behind it.")
 @click.option("--tls-key", help="SHA-256 of your connection's public key (SPKI), in hex.")
 @click.option(
@@ -78,7 +79,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
     "anchor_paths",
     type=_FILE,
     multiple=True,
-    help="One more root certificate to trust; the verdict is a warning at best.",
+    help="One more root to trust, one certificate a file; the verdict is a warning at best.",
 )
 @click.option("--at", type=UtcTime(), help="Judge as of this ISO 8601 time.  [default: now]")
 @fetch_options
@@ -192,7 +193,7 @@ def _complete(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
         )
         jwks = complete(kind, completion)
     for failure in endorser.failures:
-        click.echo(f"{failure.code}: {failure}", err=True)
+        tell(failure)
     return request if jwks is None else replace(request, jwks=parse_jwks(jwks))
 
 
@@ -230,16 +231,23 @@ def _tpm_answer(
 def _with_foreign(anchors: TrustAnchors, paths: tuple[Path, ...]) -> TrustAnchors:
     for path in paths:
         data = read_bounded(path, MAX_CERTIFICATE_BYTES, option="--trust-anchor")
-        is_pem = data.lstrip().startswith(b"-----BEGIN")
         try:
-            load = x509.load_pem_x509_certificate if is_pem else x509.load_der_x509_certificate
-            der = load(data).public_bytes(Encoding.DER)
-        except PARSE_ERRORS as err:
+            der = _one_certificate(data)
+        except AttestationError as err:
             raise click.BadParameter(
-                f"{path} is not one certificate", param_hint="--trust-anchor"
+                f"{path} is not one certificate: {err}", param_hint="--trust-anchor"
             ) from err
         anchors = anchors.with_foreign(der, source=str(path))
     return anchors
+
+
+def _one_certificate(data: bytes) -> bytes:
+    """Its DER; PEM may have white space around it.  Raises: AttestationError."""
+    what = "trust anchor"
+    ders = read_pem(data, what=what) if data.lstrip().startswith(b"-----BEGIN") else (data,)
+    if len(ders) != 1:
+        raise MalformedEvidence("format", f"{what}: {len(ders)} certificates, want 1")
+    return parse_certificate(ders[0], what=what, key_kinds=KEY_KINDS).der
 
 
 def _digest(value: str | None) -> bytes | None:

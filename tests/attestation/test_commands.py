@@ -14,6 +14,7 @@ from attestation.endorsement_files import sort_endorsements
 from attestation.errors import AttestationError
 from attestation.fake import FakeTee
 from attestation.fake.pki import FakePki
+from attestation.fake.pki import pem as fake_pem
 from tests.attestation import samples, sessions
 from tests.attestation.nras.samples import good_answer, to_json
 from tests.attestation.nvidia.device import hopper, pem
@@ -67,9 +68,24 @@ def test_a_foreign_root_is_a_warning_that_a_policy_must_name(tmp_path: Path) -> 
 
 
 def test_a_trust_anchor_is_one_certificate(tmp_path: Path) -> None:
-    files = _write(tmp_path, quote=b"", root=b"no certificate")
+    own, other = (FakePki(seed=seed).root for seed in (b"mine", b"other"))
+    der = own.public_bytes(Encoding.DER)
+    good = _write(tmp_path, quote=b"", der=der, pem=fake_pem((own,)))
+    bad = _write(
+        tmp_path,
+        none=b"no certificate",
+        two=fake_pem((own, other)),
+        behind=der + b"\0",
+        two_der=der + other.public_bytes(Encoding.DER),
+        text=fake_pem((own,)) + b"and more",
+    )
 
-    assert _run("verify", files["quote"], "--trust-anchor", files["root"]).exit_code == 2
+    for name in ("der", "pem"):
+        assert _run("verify", good["quote"], "--trust-anchor", good[name]).exit_code == 30, name
+    for name, path in bad.items():
+        result = _run("verify", good["quote"], "--trust-anchor", path)
+        assert result.exit_code == 2, name
+        assert "--trust-anchor" in result.stderr, name
 
 
 def test_an_snp_report_with_its_endorsements(tmp_path: Path) -> None:
