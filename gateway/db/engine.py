@@ -7,11 +7,11 @@ writers wait for each other instead of failing half-way; other databases use the
 from pathlib import Path
 from typing import Any, Final
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
+
+from telemetry.db.engine import enter_wal, upgrade
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _BUSY_TIMEOUT_MS: Final = 5000
@@ -35,20 +35,18 @@ def writing(engine: Engine) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Brings the schema to the newest revision; does nothing when it is there already."""
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    """Brings the schema to the newest revision; safe from several processes at once."""
     with writing(engine).begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        upgrade(connection, _MIGRATIONS)
 
 
 def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = None  # transactions begin where _begin_sqlite says, not implicitly
     cursor = connection.cursor()
-    for pragma in (f"busy_timeout={_BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
-        cursor.execute(f"PRAGMA {pragma}")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    enter_wal(cursor)
+    cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 
 

@@ -17,8 +17,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS: Final = 10_000
 READ_CONNECTIONS: Final = 8
-WAL_ATTEMPTS: Final = 100
+WAL_PATIENCE_S: Final = 5.0
 WAL_PAUSE_S: Final = 0.05
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
 
 
@@ -42,19 +43,18 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
 def migrate(engine: Engine) -> None:
     """Bring the tables to today's shape; safe from several processes at once."""
     with engine.begin() as connection:  # SQLite: BEGIN IMMEDIATE is the lock
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _MIGRATION_LOCK})
-        command.upgrade(alembic_config(connection), "head")
+        upgrade(connection, _MIGRATIONS)
 
 
-def alembic_config(connection: Connection) -> Config:
-    """Alembic's configuration for one open connection."""
+def upgrade(connection: Connection, migrations: Path) -> None:
+    """Run what is missing of a folder of Alembic's, in the transaction that `connection` is in."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _MIGRATION_LOCK})
     config = Config()
-    script_location = str(Path(__file__).parent / "migrations").replace("%", "%%")
-    config.set_main_option("script_location", script_location)
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    return config
+    command.upgrade(config, "head")
 
 
 def _database_file(url: URL) -> str:
@@ -79,7 +79,7 @@ def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
         if read_only:
             cursor.execute("PRAGMA query_only = ON")
         else:
-            _enter_wal(cursor)
+            enter_wal(cursor)
             cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.close()
 
@@ -90,13 +90,20 @@ def _open_sqlite(url: URL, *, read_only: bool) -> Engine:
     return engine
 
 
-def _enter_wal(cursor: DBAPICursor) -> None:
-    """Switch to WAL; SQLite does not wait by itself when another process is switching too."""
-    for _ in range(WAL_ATTEMPTS - 1):
+def enter_wal(cursor: DBAPICursor) -> None:
+    """Switch to WAL; SQLite does not wait by itself when another process is switching too.
+
+    Raises: sqlite3.OperationalError, when the database stays locked for WAL_PATIENCE_S or at once
+    for anything else.
+    """
+    give_up_s = time.monotonic() + WAL_PATIENCE_S
+    while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            time.sleep(WAL_PAUSE_S)
+        except sqlite3.OperationalError as err:
+            is_locked = err.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the primary code
+            if not is_locked or time.monotonic() >= give_up_s:
+                raise
         else:
             return
-    cursor.execute("PRAGMA journal_mode = WAL")
+        time.sleep(WAL_PAUSE_S)

@@ -1,7 +1,10 @@
 """Does the migrated schema equal the models, and may it be migrated twice and back?"""
 
 import shutil
+import sqlite3
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from alembic import command
@@ -56,4 +59,32 @@ def test_the_last_migration_can_be_undone(tmp_path: Path) -> None:
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
     assert inspect(engine).get_table_names() == ["alembic_version"]
+    engine.dispose()
+
+
+def test_two_processes_may_switch_to_wal_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite refuses one of them at once, its busy timeout notwithstanding."""
+    refusals = 2
+
+    class Racing(sqlite3.Cursor):
+        def execute(self, sql: str, *parameters: Any) -> Self:
+            nonlocal refusals
+            if "journal_mode" in sql and refusals:
+                refusals -= 1
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+            return super().execute(sql, *parameters)
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Racing)
+
+    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", partial(connect, factory=Connection))
+    migrate(engine)
+    assert refusals == 0
     engine.dispose()
