@@ -11,18 +11,14 @@ from attestation.collect.tee import open_tee
 from attestation.commands.common import (
     EXIT_INTERNAL,
     EXIT_UNSUPPORTED,
+    FILE,
     code_exit,
-    read_bounded,
+    read_keyset,
 )
 from attestation.commands.render import plain, tell
 from attestation.errors import AttestationError
 from attestation.evidence import QuotingTee, make_bundle
 from attestation.model import Nonce, parse_nonce
-from attestation.strict_json import parse_object
-
-MAX_KEYSET_BYTES = 64 * 1024
-_KEYSET_DEPTH = 8
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -31,8 +27,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     required=True,
     help="The verifier's nonce: 64 lower-case hex digits; anything else is malformed, exit 30.",
 )
-@click.option("--keyset", "keyset_path", type=_FILE, help="The keyset to vouch for, in JSON.")
-@click.option("--out", type=_FILE, help="Write the Evidence here.  [default: standard output]")
+@click.option("--keyset", "keyset_path", type=FILE, help="The keyset to vouch for, in JSON.")
+@click.option("--out", type=FILE, help="Write the Evidence here.  [default: standard output]")
 @click.option("--no-gpu", is_flag=True, help="Leave GPUs out.")
 @click.pass_context
 def collect(
@@ -74,9 +70,7 @@ def _evidence(tee: QuotingTee, nonce: Nonce, keyset_path: Path | None, at: datet
     if keyset_path is None:
         quote, _ = tee.attest(nonce + bytes(32), at=at)
         return quote
-    data = read_bounded(keyset_path, MAX_KEYSET_BYTES, option="--keyset")
-    keyset = parse_object(data, what="keyset", max_bytes=MAX_KEYSET_BYTES, max_depth=_KEYSET_DEPTH)
-    return make_bundle(tee, nonce, keyset, at).to_json()
+    return make_bundle(tee, nonce, read_keyset(keyset_path), at).to_json()
 
 
 def _write(evidence: bytes, out: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""What do all the commands share?  Times, files, exit codes."""
+"""What do the commands share?  Options, files, exit codes."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,9 +7,14 @@ import click
 
 from attestation.draft import MISSING_CODES
 from attestation.errors import PolicyError
+from attestation.kinds import KINDS
 from attestation.model import AttestationResult
 from attestation.policy import AppraisalPolicy, load_policy
+from attestation.strict_json import JsonObject, parse_object
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+MAX_KEYSET_BYTES = 64 * 1024
+_KEYSET_DEPTH = 8
 EXIT_ACCEPT = 0
 EXIT_FAILED = 1
 EXIT_REJECT = 10
@@ -19,6 +24,10 @@ EXIT_UNAVAILABLE = 40
 EXIT_INTERNAL = 70
 _UNAVAILABLE_CODES = MISSING_CODES | {"evidence_unavailable"}
 _MALFORMED_CODES = frozenset({"format", "trailing_bytes", "nonce_length"})
+
+kind_option = click.option(
+    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
+)
 
 
 class UtcTime(click.ParamType[datetime]):
@@ -78,3 +87,9 @@ def read_bounded(path: Path, max_bytes: int, *, option: str) -> bytes:
             return file.read(max_bytes + 1)
     except OSError as err:
         raise click.BadParameter(f"cannot read {path}: {err.strerror}", param_hint=option) from err
+
+
+def read_keyset(path: Path) -> JsonObject:
+    """The object in a file given by --keyset.  Raises: MalformedEvidence("format")."""
+    data = read_bounded(path, MAX_KEYSET_BYTES, option="--keyset")
+    return parse_object(data, what="keyset", max_bytes=MAX_KEYSET_BYTES, max_depth=_KEYSET_DEPTH)

@@ -1,10 +1,11 @@
 """`starshade attest fetch`: which endorsements does this Evidence need, from where, until when?"""
 
 import json
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import click
 from rich.console import Console
@@ -15,11 +16,13 @@ from attestation.anchors import load_anchors
 from attestation.commands.common import (
     EXIT_INTERNAL,
     EXIT_UNAVAILABLE,
+    FILE,
     UtcTime,
     code_exit,
+    kind_option,
     read_bounded,
 )
-from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
+from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.render import plain_text
 from attestation.endorsement_files import (
     MAX_ENDORSEMENT_BYTES,
@@ -29,22 +32,18 @@ from attestation.endorsement_files import (
 from attestation.errors import AttestationError
 from attestation.fetch.endorser import Endorser
 from attestation.fetch.errors import FetchConfigError
-from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.kinds import Kind, guess_kind, unpacked
 from attestation.model import MAX_BUNDLE_BYTES
 from attestation.strict_json import format_time
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.argument("evidence", type=click.File("rb"))
-@click.option(
-    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
-)
+@kind_option
 @click.option(
     "--collateral",
     "given_paths",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="What is at hand already, as a GPU's chain or a VLEK. Repeat it.",
 )
@@ -61,7 +60,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def fetch(
     ctx: click.Context,
     evidence: BinaryIO,
-    kind: str | None,
+    kind: Kind | None,
     given_paths: tuple[Path, ...],
     out: Path | None,
     at: datetime | None,
@@ -94,9 +93,9 @@ def fetch(
                     files=files,
                     endorser=endorser,
                     anchors=load_anchors(),
-                    token_bytes=new_nonce,
+                    token_bytes=secrets.token_bytes,
                 )
-                found = cast("Kind", kind) if kind is not None else guess_kind(data)
+                found = kind or guess_kind(data)
                 jwks = complete(found, completion)
             except AttestationError as err:
                 error = err

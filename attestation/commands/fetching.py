@@ -2,7 +2,6 @@
 
 import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from attestation.commands.common import FILE
 from attestation.fetch.cache import CollateralCache, default_folder
 from attestation.fetch.config import FetchConfig, Service, load_fetch_config
 from attestation.fetch.endorser import Endorser
@@ -21,7 +21,6 @@ from attestation.fetch.errors import FetchConfigError
 
 R = TypeVar("R")
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -99,11 +98,6 @@ def fetch_options(command: Callable[..., R]) -> Callable[..., R]:
     return wrapped
 
 
-def new_nonce(num_bytes: int) -> bytes:
-    """Drawn from the operating system."""
-    return secrets.token_bytes(num_bytes)
-
-
 def _default_cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251 - the process edge
     return default_folder(home, Path.home())
@@ -114,7 +108,7 @@ _OPTIONS = (
         "--offline", is_flag=True, help="Use what is given and what is cached; open no socket."
     ),
     click.option("--refresh", is_flag=True, help="Ask again for what is cached."),
-    click.option("--fetch-config", type=_FILE, help="Addresses and limits, in TOML."),
+    click.option("--fetch-config", type=FILE, help="Addresses and limits, in TOML."),
     *(
         click.option(
             f"--{service}",
@@ -130,7 +124,7 @@ _OPTIONS = (
         )
     ),
     click.option("--proxy", metavar="URL", help="Fetch through this HTTP proxy."),
-    click.option("--ca-file", type=_FILE, help="Further CA certificates for TLS, in PEM."),
+    click.option("--ca-file", type=FILE, help="Further CA certificates for TLS, in PEM."),
     click.option(
         "--cache-dir", type=_FOLDER, help="[default: $XDG_CACHE_HOME/starshade/collateral]"
     ),

@@ -12,7 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from attestation.binding import keyset_digest
-from attestation.commands.common import EXIT_FAILED, Policy, code_exit, read_bounded
+from attestation.commands.common import (
+    EXIT_FAILED,
+    FILE,
+    Policy,
+    code_exit,
+    read_bounded,
+    read_keyset,
+)
 from attestation.commands.render import plain_text, tell
 from attestation.errors import AttestationError, UnsupportedEvidence
 from attestation.eventlog.compare import Measured, measure, parse_log
@@ -22,12 +29,7 @@ from attestation.kinds import guess_kind, unpacked
 from attestation.model import MAX_BUNDLE_BYTES, EvidenceBundle, parse_bundle
 from attestation.policy import AppraisalPolicy
 from attestation.registry import bundle_kind
-from attestation.strict_json import parse_object
 from attestation.tdx.quote import TdReport, parse_quote
-
-MAX_KEYSET_BYTES = 64 * 1024
-_KEYSET_DEPTH = 8
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,9 @@ class _Digest:
 
 @click.command(name="measure")
 @click.argument("log", type=click.File("rb"), required=False)
-@click.option("--evidence", "evidence_path", type=_FILE, help="A TDX quote, or a bundle with one.")
+@click.option("--evidence", "evidence_path", type=FILE, help="A TDX quote, or a bundle with one.")
 @click.option("--policy", type=Policy(), help="A policy, to compare with the bundle's keyset.")
-@click.option("--keyset", "keyset_path", type=_FILE, help="A keyset, to compare with the bundle's.")
+@click.option("--keyset", "keyset_path", type=FILE, help="A keyset, to compare with the bundle's.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @click.pass_context
 def measure_command(
@@ -111,12 +113,7 @@ def _digests(
         named = None if bundle is None else parse_keyset(bundle.keyset).policy_sha256
         digests.append(_Digest(name="policy", measured=policy.sha256, named=named))
     if keyset_path is not None:
-        keyset = parse_object(
-            read_bounded(keyset_path, MAX_KEYSET_BYTES, option="--keyset"),
-            what="keyset",
-            max_bytes=MAX_KEYSET_BYTES,
-            max_depth=_KEYSET_DEPTH,
-        )
+        keyset = read_keyset(keyset_path)
         parse_keyset(keyset)
         named = None if bundle is None else keyset_digest(bundle.keyset).hex()
         digests.append(_Digest(name="keyset", measured=keyset_digest(keyset).hex(), named=named))

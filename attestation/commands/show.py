@@ -1,37 +1,35 @@
 """`starshade attest show`: what does this Evidence say?  Every field, and nothing is verified."""
 
 import json
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from attestation.commands.common import code_exit
+from attestation.commands.common import code_exit, kind_option
 from attestation.commands.render import plain_text, tell
 from attestation.errors import AttestationError
 from attestation.fields import Field
-from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.kinds import Kind, guess_kind, unpacked
 from attestation.model import MAX_BUNDLE_BYTES
 from attestation.showing import show_fields
 
 
 @click.command()
 @click.argument("evidence", type=click.File("rb"))
-@click.option(
-    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
-)
+@kind_option
 @click.option("--json", "as_json", is_flag=True, help="Print the fields as JSON.")
 @click.pass_context
-def show(ctx: click.Context, evidence: BinaryIO, kind: str | None, as_json: bool) -> None:
+def show(ctx: click.Context, evidence: BinaryIO, kind: Kind | None, as_json: bool) -> None:
     """Show every field of EVIDENCE; of binary Evidence every byte is in exactly one.
 
     NOTHING is verified.  Exit codes: 0, 20 unsupported, 30 malformed.
     """
     data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
     try:
-        found = cast("Kind", kind) if kind is not None else guess_kind(data)
+        found = kind or guess_kind(data)
         fields = show_fields(found, data)
     except AttestationError as err:
         tell(err)

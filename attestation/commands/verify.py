@@ -2,10 +2,11 @@
 
 import json
 import re
+import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import click
 
@@ -15,18 +16,20 @@ from attestation.certificate import KEY_KINDS, MAX_CERTIFICATE_BYTES, parse_cert
 from attestation.commands.asking import EvidenceSource, ask, require_askable
 from attestation.commands.common import (
     EXIT_INTERNAL,
+    FILE,
     Policy,
     UtcTime,
     exit_code,
+    kind_option,
     read_bounded,
 )
-from attestation.commands.fetching import FetchOptions, fetch_options, new_nonce
+from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.render import show_verdict, tell
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import AttestationError, MalformedEvidence, UntrustedEndorsement
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import NONCE_NEEDED, Request, judge
-from attestation.kinds import KINDS, Kind, guess_kind, unpacked
+from attestation.kinds import Kind, guess_kind, unpacked
 from attestation.model import (
     MAX_BUNDLE_BYTES,
     NONCE_BYTES,
@@ -40,27 +43,24 @@ from attestation.policy import AppraisalPolicy
 from attestation.snp.azure import TpmAnswer
 from attestation.snp.tpm import MAX_ATTEST_BYTES
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
 @click.argument("evidence", metavar="EVIDENCE|URL", type=EvidenceSource())
-@click.option(
-    "--kind", type=click.Choice(KINDS), help="What EVIDENCE is.  [default: by its structure]"
-)
+@kind_option
 @click.option(
     "--collateral",
     "endorsement_paths",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="Intel's collateral JSON; AMD's certificate, chain and CRL; a GPU's chain, RIMs and OCSP "
     "answers. Repeat it; each file is told by what it is, and wins over what a bundle carries.",
 )
-@click.option("--jwks", "jwks_path", type=_FILE, help="Keys of NVIDIA's service, fetched by you.")
-@click.option("--nras", "nras_path", type=_FILE, help="An NRAS token that came beside a document.")
-@click.option("--tpm-quote", type=_FILE, help="An Azure guest's answer to --nonce: TPMS_ATTEST.")
-@click.option("--tpm-signature", type=_FILE, help="Its signature: TPMT_SIGNATURE.")
+@click.option("--jwks", "jwks_path", type=FILE, help="Keys of NVIDIA's service, fetched by you.")
+@click.option("--nras", "nras_path", type=FILE, help="An NRAS token that came beside a document.")
+@click.option("--tpm-quote", type=FILE, help="An Azure guest's answer to --nonce: TPMS_ATTEST.")
+@click.option("--tpm-signature", type=FILE, help="Its signature: TPMT_SIGNATURE.")
 @click.option(
     "--policy",
     type=Policy(),
@@ -77,7 +77,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 @click.option(
     "--trust-anchor",
     "anchor_paths",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="One more root to trust, one certificate a file; the verdict is a warning at best.",
 )
@@ -88,7 +88,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def verify(
     ctx: click.Context,
     evidence: BinaryIO | str,
-    kind: str | None,
+    kind: Kind | None,
     endorsement_paths: tuple[Path, ...],
     jwks_path: Path | None,
     nras_path: Path | None,
@@ -131,7 +131,7 @@ def verify(
         own_nonce = None if nonce is None else parse_nonce(nonce)
         if isinstance(evidence, str):
             require_askable(fetching, kind=kind, tls_key=tls_key)
-            own_nonce = own_nonce or Nonce(new_nonce(NONCE_BYTES))
+            own_nonce = own_nonce or Nonce(secrets.token_bytes(NONCE_BYTES))
             delivery = ask(evidence, fetching, nonce=own_nonce, node=node)
             moment = at or datetime.now(UTC)  # noqa: TID251 - what was just made is no older
             data, found = delivery.evidence, "bundle"
@@ -140,7 +140,7 @@ def verify(
             if node is not None:
                 raise click.UsageError("--node is for a URL")
             data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
-            found = cast("Kind", kind) if kind is not None else guess_kind(data)
+            found = kind or guess_kind(data)
         if found in NONCE_NEEDED and own_nonce is None:
             raise click.UsageError(f"{found} is judged against the nonce you chose: give --nonce")
         tpm = _tpm_answer(found, tpm_quote, tpm_signature, own_nonce)
@@ -187,7 +187,7 @@ def _complete(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
             files=request.files,
             endorser=endorser,
             anchors=request.anchors.of_kinds(request.policy.anchor_kinds | {"foreign"}),
-            token_bytes=new_nonce,
+            token_bytes=secrets.token_bytes,
             nras=request.nras,
             has_jwks=request.jwks is not None,
         )
