@@ -34,6 +34,7 @@ OcspStatus = Literal["good", "certificate_hold"]
 
 MAX_ANSWER_BYTES = 16 * 1024
 MAX_AGE = timedelta(hours=24)  # NVIDIA's own validity; a longer one is not used to its end
+NO_GRACE = timedelta(0)
 MIN_NONCE_BYTES = 16  # RFC 9654 sec. 2.1 asks for 32; NVIDIA's responder echoes what it is sent
 _ID_HASHES: dict[type[hashes.HashAlgorithm], str] = {
     hashes.SHA256: "sha256",
@@ -51,12 +52,16 @@ _UNDERSTOOD = frozenset(
 class VerifiedOcsp:
     """Made here alone: the issuer's word on one certificate, current and not "revoked".
 
-    ``certificate_hold`` occurs only where the caller allowed it.
+    ``certificate_hold`` occurs only where the caller allowed it, and never late. ``next_update`` is
+    when the answer ends; a late one was past that and within the grace that the caller gave.
+    ``not_after`` is when it is no longer what it was found to be, current or late.
     """
 
     status: OcspStatus
     this_update: datetime
     next_update: datetime
+    not_after: datetime
+    is_late: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -89,11 +94,13 @@ def verify_ocsp(
     at: datetime,
     nonce: bytes | None,
     max_age: timedelta = MAX_AGE,
+    grace: timedelta = NO_GRACE,
 ) -> VerifiedOcsp:
     """``issuer`` is trusted already; ``nonce`` is what was asked with, None when asked without one.
 
     Steps: 1. format; 2. the issuer's responder; 3. its signature; 4. about ``subject``; 5. nonce;
-    6. status; 7. dates. A certificate on hold is refused.
+    6. status; 7. dates. A certificate on hold is refused. An answer that ended less than ``grace``
+    ago is accepted as late.
 
     Raises: MalformedEvidence("format") and UntrustedEndorsement("crl_missing"): 1, no answer;
     UntrustedEndorsement: crl_issuer, signer_role (2), crl_signature (2, 3), crl_issuer (4, 6: of
@@ -101,7 +108,16 @@ def verify_ocsp(
     certificate_time (7: the responder), collateral_not_yet_valid, crl_expired (7);
     BadSignature("bad_key") (2); StaleEvidence("nonce_mismatch") (5).
     """
-    return _verify(answer, subject, issuer, at=at, nonce=nonce, max_age=max_age, allow_hold=False)
+    return _verify(
+        answer,
+        subject,
+        issuer,
+        at=at,
+        nonce=nonce,
+        max_age=max_age,
+        grace=grace,
+        allow_hold=False,
+    )
 
 
 def verify_chain_ocsp(
@@ -111,6 +127,7 @@ def verify_chain_ocsp(
     at: datetime,
     nonces: Sequence[bytes | None],
     max_age: timedelta = MAX_AGE,
+    grace: timedelta = NO_GRACE,
     allow_rim_hold: bool = False,
 ) -> tuple[VerifiedOcsp, ...]:
     """One answer each, leaf first, for all certificates that NVIDIA's responder serves.
@@ -135,6 +152,7 @@ def verify_chain_ocsp(
             at=at,
             nonce=nonce,
             max_age=max_age,
+            grace=grace,
             allow_hold=is_rim and allow_rim_hold,
         )
         for i, answer, nonce in zip(asked, answers, nonces, strict=True)
@@ -178,6 +196,7 @@ def _verify(
     at: datetime,
     nonce: bytes | None,
     max_age: timedelta,
+    grace: timedelta,
     allow_hold: bool,
 ) -> VerifiedOcsp:
     answer = _parse(data)  # 1
@@ -189,10 +208,15 @@ def _verify(
     _require_about(answer, subject, issuer)  # 4
     _require_nonce(answer, nonce)  # 5
     status = _require_status(answer, subject, allow_hold=allow_hold)  # 6
-    return VerifiedOcsp(  # 7
+    allowed = grace if status == "good" else NO_GRACE
+    end = _require_current(answer, at=at, max_age=max_age, grace=allowed)  # 7
+    last = answer.responder.not_valid_after_utc
+    return VerifiedOcsp(
         status=status,
         this_update=answer.this_update,
-        next_update=_require_current(answer, at=at, max_age=max_age),
+        next_update=min(end, last),
+        not_after=min(end if at < end else end + allowed, last),
+        is_late=at >= end,
     )
 
 
@@ -348,8 +372,13 @@ def _require_status(answer: _Answer, subject: Certificate, *, allow_hold: bool) 
     )
 
 
-def _require_current(answer: _Answer, *, at: datetime, max_age: timedelta) -> datetime:
-    """When the answer ends: with its next update, ``max_age`` after it was true, or its signer."""
+def _require_current(
+    answer: _Answer, *, at: datetime, max_age: timedelta, grace: timedelta
+) -> datetime:
+    """When the answer ends, not ``grace`` ago: its next update, or ``max_age`` after it was true.
+
+    Its signer's certificate has no grace.
+    """
     responder = answer.responder
     if not responder.not_valid_before_utc <= at <= responder.not_valid_after_utc:
         raise UntrustedEndorsement("certificate_time", "OCSP: the responder is not current")
@@ -360,9 +389,9 @@ def _require_current(answer: _Answer, *, at: datetime, max_age: timedelta) -> da
     if answer.next_update is None:
         raise UntrustedEndorsement("crl_expired", "OCSP: has no next update")
     end = min(answer.next_update, answer.this_update + max_age)
-    if at >= end:
+    if at >= end + grace:
         raise UntrustedEndorsement("crl_expired", f"OCSP: ended {end:%Y-%m-%d %H:%M}")
-    return min(end, responder.not_valid_after_utc)
+    return end
 
 
 def _digest(hash_name: str, data: bytes) -> bytes:

@@ -62,6 +62,13 @@ def _published(name: str) -> tuple[bytes, Certificate, Certificate, datetime]:
     )
 
 
+def _certificates() -> tuple[Certificate, ...]:
+    return tuple(
+        parse_certificate(c.public_bytes(Encoding.DER), what="test", key_kinds=_P384)
+        for c in chain()
+    )
+
+
 _ANSWERS = (
     "gpu_certificate_l2",
     "gpu_certificate_l3",
@@ -116,10 +123,7 @@ def test_an_answer_is_for_one_certificate_of_one_issuer(name: str) -> None:
 def test_an_answer_ends_with_its_responders_certificate() -> None:
     made, end = Ocsp(), AT + timedelta(minutes=10)
     short = replace(made, responder=replace(made.responder, not_after=end))
-    signer, l3, *_ = (
-        parse_certificate(c.public_bytes(Encoding.DER), what="test", key_kinds=_P384)
-        for c in chain()
-    )
+    signer, l3, *_ = _certificates()
 
     def judge(at: datetime) -> VerifiedOcsp:
         return verify_ocsp(short.make(), subject=signer, issuer=l3, at=at, nonce=None)
@@ -152,6 +156,52 @@ def test_an_answer_ends(name: str) -> None:
         with pytest.raises(AttestationError) as caught:
             judge(at, max_age)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", _ANSWERS)
+def test_grace_begins_where_an_answer_ends(name: str) -> None:
+    """Until then it changes nothing; from then on the answer is late, and ends with its grace."""
+    answer, subject, issuer, _ = _published(name)
+    start = ocsp.load_der_ocsp_response(answer).this_update_utc
+    end, hour, instant = start + MAX_AGE, timedelta(hours=1), timedelta(microseconds=1)
+
+    def judge(at: datetime, grace: timedelta = hour) -> VerifiedOcsp:
+        return verify_ocsp(answer, subject=subject, issuer=issuer, at=at, nonce=None, grace=grace)
+
+    for at, is_late, not_after in (
+        (start, False, end),
+        (end - instant, False, end),
+        (end, True, end + hour),
+        (end + hour - instant, True, end + hour),
+    ):
+        made = judge(at)
+        assert (made.is_late, made.not_after, made.next_update) == (is_late, not_after, end)
+    for at, grace in (
+        (end, timedelta(0)),
+        (end + hour, hour),
+        (end, -hour),
+        (end - instant, -hour),
+    ):
+        with pytest.raises(AttestationError) as caught:
+            judge(at, grace)
+        assert caught.value.code == "crl_expired"
+
+
+def test_grace_ends_with_the_responders_certificate() -> None:
+    made, end = Ocsp(next_update=AT), AT + timedelta(minutes=10)
+    short = replace(made, responder=replace(made.responder, not_after=end))
+    signer, l3, *_ = _certificates()
+
+    def judge(at: datetime) -> VerifiedOcsp:
+        return verify_ocsp(
+            short.make(), subject=signer, issuer=l3, at=at, nonce=None, grace=timedelta(days=1)
+        )
+
+    assert (judge(AT).not_after, judge(AT).is_late) == (end, True)
+    assert judge(end).not_after == end
+    with pytest.raises(AttestationError) as caught:
+        judge(end + timedelta(seconds=1))
+    assert caught.value.code == "certificate_time"
 
 
 @_NAMES
@@ -198,10 +248,7 @@ def test_mutations_raise_only_our_errors() -> None:
 
 def _rim_chain() -> VerifiedChain:
     return verify_chain(
-        tuple(
-            parse_certificate(c.public_bytes(Encoding.DER), what="test", key_kinds=_P384)
-            for c in chain()
-        ),
+        _certificates(),
         num_certificates=4,
         family="nvidia-rim",
         anchors=anchors(),
@@ -243,6 +290,16 @@ def test_a_chain_is_asked_about_one_by_one() -> None:
     assert _judge_l3(_rim_chain(), replace(_L3, nonce=_NONCE)) == "good"
 
 
+def test_each_answer_of_a_chain_has_the_same_grace() -> None:
+    late = replace(_L3, next_update=AT)
+
+    for chain_of_kind in (_rim_chain(), _device_chain()):
+        assert _judge_l3(chain_of_kind, late, grace=timedelta(seconds=1)) == "good"
+        with pytest.raises(AttestationError) as caught:
+            _judge_l3(chain_of_kind, late)
+        assert caught.value.code == "crl_expired"
+
+
 def test_a_chain_with_an_answer_left_out() -> None:
     answer = _SIGNER.make()
     for family_chain, answers in (
@@ -273,6 +330,11 @@ def test_a_hold_is_allowed_for_rims_alone() -> None:
     on_hold = replace(_L3, **_HOLD)  # type: ignore[arg-type]
 
     assert _judge_l3(_rim_chain(), on_hold, allow_rim_hold=True) == "certificate_hold"
+    late = replace(on_hold, next_update=AT)
+    for allowed in (True, False):
+        with pytest.raises(AttestationError) as caught:
+            _judge_l3(_rim_chain(), late, allow_rim_hold=allowed, grace=timedelta(hours=1))
+        assert caught.value.code == ("crl_expired" if allowed else "certificate_revoked")
     for family_chain, allow in (
         (_rim_chain(), False),
         (_device_chain(), False),

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ def _judge(given: dict[str, Any]) -> dict[str, object]:
     if "ocsp" in given:
         nonce = None if given["nonce"] is None else bytes.fromhex(given["nonce"])
         answer = base64.b64decode(given["ocsp"])
-        verify_ocsp(answer, subject=_SIGNER, issuer=_L3, at=_AT, nonce=nonce)
-        return {"code": None}
+        grace = timedelta(seconds=given.get("grace_s", 0))
+        made = verify_ocsp(answer, subject=_SIGNER, issuer=_L3, at=_AT, nonce=nonce, grace=grace)
+        return {"code": None} | ({"is_late": made.is_late} if grace else {})
     document = generate.restored(given["rim"], _GOOD)
     rim = verify_rim(document.encode(), anchors=anchors(), at=_AT)
     active = [entry.index for entry in rim.active]

@@ -42,8 +42,10 @@ def vectors() -> Iterator[tuple[str, dict[str, Any]]]:
             _file(number, "ocsp", answer.change),
             {
                 "source": answer.source,
-                "input": {"ocsp": encoded, "nonce": nonce},
-                "expect": {"code": answer.code},
+                "input": {"ocsp": encoded, "nonce": nonce}
+                | ({"grace_s": answer.grace_s} if answer.grace_s else {}),
+                "expect": {"code": answer.code}
+                | ({"is_late": answer.is_late} if answer.grace_s and not answer.code else {}),
             },
         )
 

@@ -20,13 +20,15 @@ _RESPONDER = _GOOD.responder
 
 @dataclass(frozen=True, kw_only=True)
 class OcspCase:
-    """``code`` None is a good answer; ``nonce`` is what was asked with."""
+    """``code`` None is a good answer, late where ``is_late``; ``nonce`` is what was asked with."""
 
     change: str
     source: str
     code: str | None
     make: Callable[[], bytes]
     nonce: bytes | None = None
+    grace_s: int = 0
+    is_late: bool = False
 
 
 def _case(
@@ -34,6 +36,18 @@ def _case(
 ) -> OcspCase:
     return OcspCase(
         change=change, source=RFC6960 + section, code=code, make=answer.make, nonce=nonce
+    )
+
+
+def _ended(change: str, code: str | None, answer: Ocsp, *, grace_s: int = 3600) -> OcspCase:
+    """An answer that is late by what an AppraisalPolicy may or may not let pass."""
+    return OcspCase(
+        change=f"with grace, {change}",
+        source=RFC6960 + "4.2.2.1",
+        code=code,
+        make=answer.make,
+        grace_s=grace_s,
+        is_late=code is None and (answer.next_update or AT) <= AT,
     )
 
 
@@ -48,6 +62,13 @@ def _flip(offset_from_end: int) -> bytes:
     return bytes(answer)
 
 
+def _late(by: timedelta) -> Ocsp:
+    """Ended ``by`` before AT, after an hour of life."""
+    return replace(_GOOD, this_update=AT - by - _HOUR, next_update=AT - by)
+
+
+_HOUR, _SECOND = timedelta(hours=1), timedelta(seconds=1)
+_LATE = _late(timedelta(minutes=30))
 _OWN = Issue(
     subject=RESPONDER, issuer=L3, key_name="mine", purposes=(ExtendedKeyUsageOID.OCSP_SIGNING,)
 )
@@ -198,4 +219,33 @@ CASES = (
         "crl_expired",
         replace(_GOOD, this_update=AT - DAY, next_update=AT + 30 * DAY),
     ),
+    _ended("current", None, _GOOD),
+    _ended("just ended", None, replace(_GOOD, next_update=AT)),
+    _ended("a second short of too late", None, _late(_HOUR - _SECOND)),
+    _ended("too late", "crl_expired", _late(_HOUR)),
+    _ended("days late", "crl_expired", _late(2 * DAY)),
+    _ended("days late within its grace", None, _late(2 * DAY), grace_s=3 * 24 * 3600),
+    _ended("no next update", "crl_expired", replace(_GOOD, next_update=None)),
+    _ended(
+        "past a day, which is all that counts",
+        "crl_expired",
+        replace(_GOOD, this_update=AT - DAY - _HOUR, next_update=AT + 30 * DAY),
+    ),
+    _ended("revoked", "certificate_revoked", replace(_LATE, status=ocsp.OCSPCertStatus.REVOKED)),
+    _ended(
+        "on hold",
+        "certificate_revoked",
+        replace(
+            _LATE,
+            status=ocsp.OCSPCertStatus.REVOKED,
+            reason=x509.ReasonFlags.certificate_hold,
+        ),
+    ),
+    _ended("unknown", "crl_issuer", replace(_LATE, status=ocsp.OCSPCertStatus.UNKNOWN)),
+    _ended(
+        "responder expired",
+        "certificate_time",
+        replace(_LATE, responder=replace(_RESPONDER, not_after=AT - _SECOND)),
+    ),
+    _ended("signed by another key", "crl_signature", replace(_LATE, signing_key="mine")),
 )
