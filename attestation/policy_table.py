@@ -69,7 +69,7 @@ class PolicyTable:
     def hex_bytes(self, key: str, num_bytes: int) -> bytes:
         """Exactly ``num_bytes`` in lower-case hex."""
         value = self._get(key)
-        if isinstance(value, str) and re.fullmatch(rf"[0-9a-f]{{{2 * num_bytes}}}", value):
+        if isinstance(value, str) and in_hex(num_bytes)(value):
             return bytes.fromhex(value)
         if value is not None:
             self.problem(key, f"want {num_bytes} bytes in lower-case hex")
@@ -112,6 +112,16 @@ class PolicyTable:
         if key not in self.values:
             self.problem(key, "missing")
         return self.values.get(key)
+
+
+def in_form(form: re.Pattern[str]) -> Callable[[str], bool]:
+    """Takes a string that is ``form`` from end to end."""
+    return lambda value: form.fullmatch(value) is not None
+
+
+def in_hex(num_bytes: int) -> Callable[[str], bool]:
+    """Takes ``num_bytes`` in lower-case hex."""
+    return in_form(re.compile(rf"[0-9a-f]{{{2 * num_bytes}}}"))
 
 
 def _shown(value: str) -> str:

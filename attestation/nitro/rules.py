@@ -5,20 +5,25 @@ value: what was asked for or announced must be exactly what the enclave had sign
 """
 
 import hmac
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from attestation.errors import PolicyViolation, StaleEvidence
-from attestation.nitro.document import MAX_PCRS
+from attestation.nitro.document import MAX_PCRS, PCR_BYTES
 from attestation.nitro.verifier import NitroClaims
 from attestation.policy_table import PolicyTable
-from attestation.rules import EndingRule, Rule, end_of_age
+from attestation.rules import (
+    EndingRule,
+    RegistersExpected,
+    Rule,
+    end_of_age,
+    read_reference_values,
+)
 
 MAX_CLOCK_SKEW_S = 60
 MAX_AGE_S = 24 * 3600  # its certificate lives three hours
 _LAUNCH_PCRS = (0, 1, 2)  # image, kernel and boot, application
-_PCR_HEX = re.compile(r"[0-9a-f]{96}")
+_REGISTERS = {f"pcr{index}": PCR_BYTES for index in range(MAX_PCRS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +62,14 @@ class DocumentRecent(EndingRule[NitroClaims]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PcrsExpected:
-    """What was launched is one of the reference values; ``values`` maps a PCR to those, in hex."""
+class PcrsExpected(RegistersExpected[NitroClaims]):
+    """The enclave's image, kernel and application are those of the reference values."""
 
-    values: tuple[tuple[int, frozenset[str]], ...]
-    name: str = "measurements"
     passed: str = "every PCR is one of its reference values"
 
-    def require(self, claims: NitroClaims) -> None:
-        """Raises: PolicyViolation("measurement_mismatch")."""
-        for index, expected in self.values:
-            observed = claims.document.pcrs.get(index)
-            if observed is None or observed.hex() not in expected:
-                raise PolicyViolation(
-                    "measurement_mismatch",
-                    f"PCR{index} is none of {len(expected)} reference values",
-                )
+    def observe(self, claims: NitroClaims) -> dict[str, str]:
+        """The PCRs that the document has, lower-case hex."""
+        return {f"pcr{index}": value.hex() for index, value in claims.document.pcrs.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,28 +120,11 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[NitroClaims], ...]:
     rules: list[Rule[NitroClaims]] = [
         DebugOff(),
         DocumentRecent(max_age_s=table.number("max_age_s", maximum=MAX_AGE_S)),
-        *_measurement_rules(table.table("measurements")),
     ]
+    if values := read_reference_values(table.table("measurements"), _REGISTERS):
+        rules.append(PcrsExpected(values=values))
     table.finish()
     return tuple(rules)
-
-
-def _measurement_rules(table: PolicyTable) -> list[Rule[NitroClaims]]:
-    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
-    mode = table.choice("mode", ("required", "not_checked"))
-    if mode == "not_checked":
-        table.finish()
-        return []
-    indexes = [index for index in range(MAX_PCRS) if table.has(f"pcr{index}")]
-    values = tuple((index, table.names(f"pcr{index}", _is_pcr_hex)) for index in indexes)
-    if not values:
-        table.problem("mode", "required, but no PCR has reference values")
-    table.finish()
-    return [PcrsExpected(values=values)]
-
-
-def _is_pcr_hex(value: str) -> bool:
-    return _PCR_HEX.fullmatch(value) is not None
 
 
 def _is_same(signed: bytes | None, expected: bytes) -> bool:

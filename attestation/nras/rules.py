@@ -1,14 +1,13 @@
 """Is what NRAS says of good devices good enough?  One small class per rule, one question each."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestation.errors import PolicyViolation, StaleEvidence
+from attestation.errors import PolicyCode, PolicyViolation, StaleEvidence
 from attestation.nras.token import VERSIONS, NrasClaims
-from attestation.policy_table import PolicyTable
-from attestation.rules import EndingRule, Rule, end_of_age
+from attestation.policy_table import PolicyTable, in_form
+from attestation.rules import EndingRule, Observed, Rule, ValuesAllowed, end_of_age, listed
 
 MAX_AGE_S = 24 * 3600  # NRAS gives its tokens an hour
 _MODEL = re.compile(r"[A-Za-z0-9_][\x20-\x7e]{0,63}")
@@ -17,18 +16,17 @@ _UEID = re.compile(r"[0-9]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimsVersionAllowed:
+class ClaimsVersionAllowed(ValuesAllowed[NrasClaims]):
     """The claims are of a version that the policy names: 3.0 says more than 2.0."""
 
-    allowed: frozenset[str]
     name: str = "claims_version"
     passed: str = "the policy accepts this version of the claims"
+    code: PolicyCode = "claims"
 
-    def require(self, claims: NrasClaims) -> None:
-        """Raises: PolicyViolation("claims")."""
-        if claims.version not in self.allowed:
-            want = ", ".join(sorted(self.allowed))
-            raise PolicyViolation("claims", f"claims are of version {claims.version}, want {want}")
+    def observe(self, claims: NrasClaims) -> Observed:
+        """The version of the claims."""
+        got = claims.version
+        yield got, f"claims are of version {got}, want {listed(self.allowed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,69 +80,68 @@ class GpuCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareModelAllowed:
+class HardwareModelAllowed(ValuesAllowed[NrasClaims]):
     """Every device is of a model that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "hardware_model"
     passed: str = "every device is of a known model"
+    code: PolicyCode = "gpu_arch"
 
-    def require(self, claims: NrasClaims) -> None:
-        """Raises: PolicyViolation("gpu_arch")."""
+    def observe(self, claims: NrasClaims) -> Observed:
+        """The model of every device."""
         for device in claims.devices:
-            if device.hw_model not in self.allowed:
-                raise PolicyViolation("gpu_arch", f"{device.name} is a {device.hw_model}")
+            yield device.hw_model, f"{device.name} is a {device.hw_model}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverVersionAllowed:
+class DriverVersionAllowed(ValuesAllowed[NrasClaims]):
     """Every GPU runs a driver that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "driver_version"
     passed: str = "every GPU runs a known driver"
+    code: PolicyCode = "measurement_mismatch"
 
-    def require(self, claims: NrasClaims) -> None:
-        """Raises: PolicyViolation("measurement_mismatch")."""
+    def observe(self, claims: NrasClaims) -> Observed:
+        """The driver of every GPU; a switch has none."""
         for device in claims.devices:
-            if device.kind == "gpu" and device.driver_version not in self.allowed:
-                raise PolicyViolation(
-                    "measurement_mismatch", f"{device.name} runs driver {device.driver_version}"
-                )
+            if device.kind == "gpu":
+                yield device.driver_version, f"{device.name} runs driver {device.driver_version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VbiosVersionAllowed:
+class VbiosVersionAllowed(ValuesAllowed[NrasClaims]):
     """Every device has firmware that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "vbios_version"
     passed: str = "every device has a known VBIOS or BIOS"
+    code: PolicyCode = "measurement_mismatch"
 
-    def require(self, claims: NrasClaims) -> None:
-        """Raises: PolicyViolation("measurement_mismatch")."""
+    def observe(self, claims: NrasClaims) -> Observed:
+        """The VBIOS or BIOS of every device."""
         for device in claims.devices:
-            if device.vbios_version not in self.allowed:
-                raise PolicyViolation(
-                    "measurement_mismatch", f"{device.name} has VBIOS {device.vbios_version}"
-                )
+            yield device.vbios_version, f"{device.name} has VBIOS {device.vbios_version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceAllowed:
+class DeviceAllowed(ValuesAllowed[NrasClaims]):
     """Every device is one of ours: against a genuine GPU in a machine with an interposer."""
 
-    ueids: frozenset[str]
     name: str = "device_identity"
     passed: str = "every device is a known one"
+    code: PolicyCode = "platform_not_allowed"
 
-    def require(self, claims: NrasClaims) -> None:
-        """Raises: PolicyViolation("platform_not_allowed")."""
+    def observe(self, claims: NrasClaims) -> Observed:
+        """The identity of every device."""
         for device in claims.devices:
-            if device.ueid not in self.ueids:
-                raise PolicyViolation(
-                    "platform_not_allowed", f"{device.name} is none of {len(self.ueids)} devices"
-                )
+            yield device.ueid, f"{device.name} is none of {len(self.allowed)} devices"
+
+
+_DEVICE_VALUES = (
+    ("hardware_models", _MODEL, HardwareModelAllowed),
+    ("driver_versions", _VERSION, DriverVersionAllowed),
+    ("vbios_versions", _VERSION, VbiosVersionAllowed),
+    ("ueids", _UEID, DeviceAllowed),
+)
 
 
 def parse_rules(table: PolicyTable) -> tuple[Rule[NrasClaims], ...]:
@@ -167,22 +164,10 @@ def _device_rules(table: PolicyTable) -> list[Rule[NrasClaims]]:
     if mode == "required":
         if table.has("gpus"):
             rules.append(GpuCount(count=table.number("gpus", minimum=0)))
-        if table.has("hardware_models"):
-            models = table.names("hardware_models", _takes(_MODEL))
-            rules.append(HardwareModelAllowed(allowed=models))
-        if table.has("driver_versions"):
-            versions = table.names("driver_versions", _takes(_VERSION))
-            rules.append(DriverVersionAllowed(allowed=versions))
-        if table.has("vbios_versions"):
-            versions = table.names("vbios_versions", _takes(_VERSION))
-            rules.append(VbiosVersionAllowed(allowed=versions))
-        if table.has("ueids"):
-            rules.append(DeviceAllowed(ueids=table.names("ueids", _takes(_UEID))))
+        for key, form, rule in _DEVICE_VALUES:
+            if table.has(key):
+                rules.append(rule(allowed=table.names(key, in_form(form))))
         if not rules:
             table.problem("mode", "required, but nothing has reference values")
     table.finish()
     return rules
-
-
-def _takes(form: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda value: form.fullmatch(value) is not None

@@ -10,11 +10,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestation.errors import PolicyViolation, UntrustedEndorsement
+from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
 from attestation.nvidia.ocsp import VerifiedOcsp
 from attestation.nvidia.topology import MAX_DEVICES, GpuSystem
-from attestation.policy_table import PolicyTable
-from attestation.rules import EndingRule, Rule, end_of_age
+from attestation.policy_table import PolicyTable, in_form
+from attestation.rules import EndingRule, Observed, Rule, ValuesAllowed, end_of_age, listed
 
 ARCHITECTURES = ("HOPPER", "BLACKWELL")
 MODES = ("spt", "mpt", "ppcie", "unstated")
@@ -28,32 +28,30 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchitectureAllowed:
+class ArchitectureAllowed(ValuesAllowed[GpuSystem]):
     """Every GPU is of an architecture that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "gpu_arch"
     passed: str = "the policy accepts these GPUs' architecture"
+    code: PolicyCode = "gpu_arch"
 
-    def require(self, claims: GpuSystem) -> None:
-        """Raises: PolicyViolation("gpu_arch")."""
+    def observe(self, claims: GpuSystem) -> Observed:
+        """The architecture of every GPU."""
         for gpu in claims.gpus:
-            if gpu.arch not in self.allowed:
-                raise PolicyViolation("gpu_arch", f"{gpu.arch}, want {_listed(self.allowed)}")
+            yield gpu.arch, f"{gpu.arch}, want {listed(self.allowed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeAllowed:
+class ModeAllowed(ValuesAllowed[GpuSystem]):
     """The GPUs are passed to their guest in a way that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "gpu_mode"
     passed: str = "the policy accepts how these GPUs are passed to their guest"
+    code: PolicyCode = "gpu_mode"
 
-    def require(self, claims: GpuSystem) -> None:
-        """Raises: PolicyViolation("gpu_mode")."""
-        if claims.mode not in self.allowed:
-            raise PolicyViolation("gpu_mode", f"{claims.mode}, want {_listed(self.allowed)}")
+    def observe(self, claims: GpuSystem) -> Observed:
+        """The mode of the GPUs, which is one for all."""
+        yield claims.mode, f"{claims.mode}, want {listed(self.allowed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,20 +108,17 @@ class MinimumVersions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceAllowed:
+class DeviceAllowed(ValuesAllowed[GpuSystem]):
     """Only devices that the policy lists by ueid: any other may be another machine's."""
 
-    ueids: frozenset[str]
     name: str = "gpu_allowed"
     passed: str = "every device is one that the policy lists"
+    code: PolicyCode = "platform_not_allowed"
 
-    def require(self, claims: GpuSystem) -> None:
-        """Raises: PolicyViolation("platform_not_allowed")."""
+    def observe(self, claims: GpuSystem) -> Observed:
+        """The identity of every device."""
         for device in claims.devices:
-            if device.identity.ueid not in self.ueids:
-                raise PolicyViolation(
-                    "platform_not_allowed", f"{device.identity.hwmodel} is none of those listed"
-                )
+            yield device.identity.ueid, f"{device.identity.hwmodel} is none of those listed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +170,7 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[GpuSystem], ...]:
     if table.choice("fwid", ("required", "may_be_absent")) == "required":
         rules.append(FirmwareNamed())
     if table.has("ueids"):
-        ueids = table.names("ueids", lambda ueid: _UEID.fullmatch(ueid) is not None)
-        rules.append(DeviceAllowed(ueids=ueids))
+        rules.append(DeviceAllowed(allowed=table.names("ueids", in_form(_UEID))))
     if table.choice("measurements", ("required", "not_checked")) == "required":
         rules.append(MeasurementsMatched())
     if table.choice("ocsp", ("required", "not_checked")) == "required":
@@ -227,7 +221,3 @@ def _version(text: str | None, base: int) -> Version:
         return tuple(int(part, base) for part in parts) if all(map(str.isalnum, parts)) else ()
     except ValueError:
         return ()
-
-
-def _listed(names: Sequence[str] | AbstractSet[str]) -> str:
-    return ", ".join(sorted(names))

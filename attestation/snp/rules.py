@@ -5,11 +5,17 @@ A rule takes verified claims and returns nothing or raises with its code.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
-from attestation.policy_table import PolicyTable
-from attestation.rules import Rule
+from attestation.policy_table import PolicyTable, in_hex
+from attestation.rules import (
+    Observed,
+    RegistersExpected,
+    Rule,
+    ValuesAllowed,
+    listed,
+    read_reference_values,
+)
 from attestation.snp.facts import REGISTERS, measurements
 from attestation.snp.product import PRODUCTS, SIGNING_CAS, ProductLine, Tcb
 from attestation.snp.report import PLATFORM_BITS, POLICY_BITS, POLICY_MUST_BE_ONE
@@ -24,20 +30,17 @@ _POLICY_CHOICES = tuple(sorted(POLICY_BITS.keys() - {"debug"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductAllowed:
+class ProductAllowed(ValuesAllowed[SnpClaims]):
     """The chip is of a product line that the policy names."""
 
-    allowed: frozenset[str]
     name: str = "product"
     passed: str = "the policy accepts this product line"
+    code: PolicyCode = "product_refused"
 
-    def require(self, claims: SnpClaims) -> None:
-        """Raises: PolicyViolation("product_refused")."""
-        if claims.product.name not in self.allowed:
-            raise PolicyViolation(
-                "product_refused",
-                f"product line is {claims.product.name}, want {_listed(self.allowed)}",
-            )
+    def observe(self, claims: SnpClaims) -> Observed:
+        """The product line of the chip."""
+        got = claims.product.name
+        yield got, f"product line is {got}, want {listed(self.allowed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,43 +151,31 @@ class MinimumTcb:
         for name, tcb in tcbs:
             if below := tcb.below(floor):
                 raise PolicyViolation(
-                    "tcb_floor", f"{name} is {tcb}, {_listed(below)} is below {floor}"
+                    "tcb_floor", f"{name} is {tcb}, {listed(below)} is below {floor}"
                 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementsExpected:
-    """What was launched is one of the reference values; ``values`` maps a register to those."""
+class MeasurementsExpected(RegistersExpected[SnpClaims]):
+    """The launched guest, its owner and its keys are those of the reference values."""
 
-    values: tuple[tuple[str, frozenset[str]], ...]
-    name: str = "measurements"
-    passed: str = "every measurement is one of its reference values"
-
-    def require(self, claims: SnpClaims) -> None:
-        """Raises: PolicyViolation("measurement_mismatch")."""
-        observed = measurements(claims)
-        for register, expected in self.values:
-            if observed.get(register) not in expected:
-                raise PolicyViolation(
-                    "measurement_mismatch",
-                    f"{register} is none of {len(expected)} reference values",
-                )
+    def observe(self, claims: SnpClaims) -> dict[str, str]:
+        """What the launched guest is, by name, lower-case hex."""
+        return measurements(claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformAllowed:
+class PlatformAllowed(ValuesAllowed[SnpClaims]):
     """The chip is one of those that the policy lists by CHIP_ID; an unnamed chip is not."""
 
-    chip_ids: frozenset[str]
     name: str = "platform"
     passed: str = "the chip is one of the policy's own"
+    code: PolicyCode = "platform_not_allowed"
 
-    def require(self, claims: SnpClaims) -> None:
-        """Raises: PolicyViolation("platform_not_allowed")."""
-        if claims.chip_id is None or claims.chip_id.hex() not in self.chip_ids:
-            raise PolicyViolation(
-                "platform_not_allowed", f"chip is none of {len(self.chip_ids)} that are allowed"
-            )
+    def observe(self, claims: SnpClaims) -> Observed:
+        """The CHIP_ID."""
+        chip_id = None if claims.chip_id is None else claims.chip_id.hex()
+        yield chip_id, f"chip is none of {len(self.allowed)} that are allowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,12 +233,10 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[SnpClaims], ...]:
     if table.choice("signing_cas", ("listed", "any")) == "listed":
         rules.append(SigningCaListed(sha256=SIGNING_CAS))
     if table.has("chip_ids"):  # left out: any chip; there, it is stricter
-        rules.append(
-            PlatformAllowed(
-                chip_ids=table.names("chip_ids", partial(_is_hex, num_bytes=CHIP_ID_BYTES))
-            )
-        )
-    rules += _measurement_rules(table.table("measurements"))
+        chip_ids = table.names("chip_ids", in_hex(CHIP_ID_BYTES))
+        rules.append(PlatformAllowed(allowed=chip_ids))
+    if values := read_reference_values(table.table("measurements"), REGISTERS):
+        rules.append(MeasurementsExpected(values=values))
     table.finish()
     return tuple(rules)
 
@@ -271,22 +260,6 @@ def _floor(levels: PolicyTable, product: ProductLine) -> Tcb:
     )
 
 
-def _measurement_rules(table: PolicyTable) -> list[Rule[SnpClaims]]:
-    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
-    mode = table.choice("mode", ("required", "not_checked"))
-    registers = [name for name in REGISTERS if table.has(name)]
-    if mode == "not_checked":
-        table.finish()
-        return []
-    values = tuple(
-        (name, table.names(name, partial(_is_hex, num_bytes=REGISTERS[name]))) for name in registers
-    )
-    if not values:
-        table.problem("mode", "required, but no register has reference values")
-    table.finish()
-    return [MeasurementsExpected(values=values)]
-
-
 def _require_bits(
     code: PolicyCode,
     value: int,
@@ -295,14 +268,6 @@ def _require_bits(
     refused: frozenset[str],
 ) -> None:
     if missing := [name for name in sorted(required) if not value & bits[name]]:
-        raise PolicyViolation(code, f"{value:#x} lacks {_listed(missing)}")
+        raise PolicyViolation(code, f"{value:#x} lacks {listed(missing)}")
     if found := [name for name in sorted(refused) if value & bits[name]]:
-        raise PolicyViolation(code, f"{value:#x} has {_listed(found)}")
-
-
-def _is_hex(value: str, num_bytes: int) -> bool:
-    return len(value) == 2 * num_bytes and set(value) <= set("0123456789abcdef")
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names))
+        raise PolicyViolation(code, f"{value:#x} has {listed(found)}")

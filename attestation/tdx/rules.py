@@ -4,13 +4,22 @@ A rule takes verified claims and returns nothing or raises PolicyViolation with 
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestation.errors import PolicyViolation
-from attestation.policy_table import PolicyTable
-from attestation.rules import EndingRule, Rule, end_of_age
+from attestation.errors import PolicyCode, PolicyViolation
+from attestation.policy_table import PolicyTable, in_form, in_hex
+from attestation.rules import (
+    EndingRule,
+    Observed,
+    RegistersExpected,
+    Rule,
+    ValuesAllowed,
+    end_of_age,
+    listed,
+    read_reference_values,
+)
+from attestation.tdx.pck import PPID_BYTES
 from attestation.tdx.quote import EnclaveReport, TdReport
 from attestation.tdx.verifier import TdxClaims
 
@@ -32,12 +41,10 @@ ALLOWABLE_STATUSES = frozenset(
         "TDRelaunchAdvisedConfigurationNeeded",
     }
 )  # Revoked can never be allowed
-REGISTERS = ("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3")
+REGISTERS = dict.fromkeys(("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3"), 48)  # bytes
 _ADVISORY = re.compile(r"INTEL-SA-\d{5}")
 TEE_TCB_SVN_BYTES = 16
 MAX_AGE_DAYS = 3650
-_PPID_HEX = re.compile(r"[0-9a-f]{32}")
-_REGISTER_HEX = re.compile(r"[0-9a-f]{96}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,29 +148,19 @@ class TcbStatusAllowed:
         status = claims.tcb.status
         if status == "Revoked" or status not in self.statuses:
             raise PolicyViolation(
-                "tcb_status", f"TCB status is {status}, want {_listed(self.statuses)}"
+                "tcb_status", f"TCB status is {status}, want {listed(self.statuses)}"
             )
         if status != "UpToDate" and (open_ := set(claims.tcb.advisories) - self.advisories):
-            raise PolicyViolation("tcb_status", f"advisories not accepted: {_listed(open_)}")
+            raise PolicyViolation("tcb_status", f"advisories not accepted: {listed(open_)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementsExpected:
-    """What was launched is one of the reference values; ``values`` maps a register to those."""
+class MeasurementsExpected(RegistersExpected[TdxClaims]):
+    """The TD, its module and its run-time measurements are those of the reference values."""
 
-    values: tuple[tuple[str, frozenset[str]], ...]
-    name: str = "measurements"
-    passed: str = "every measurement is one of its reference values"
-
-    def require(self, claims: TdxClaims) -> None:
-        """Raises: PolicyViolation("measurement_mismatch")."""
-        observed = measurements(claims)
-        for register, expected in self.values:
-            if observed.get(register) not in expected:
-                raise PolicyViolation(
-                    "measurement_mismatch",
-                    f"{register} is none of {len(expected)} reference values",
-                )
+    def observe(self, claims: TdxClaims) -> dict[str, str]:
+        """Measurement registers by name, lower-case hex."""
+        return measurements(claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,19 +202,16 @@ class TeeTcbFloor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformAllowed:
+class PlatformAllowed(ValuesAllowed[TdxClaims]):
     """The platform is one that the policy lists: a stolen key of another one gains nothing."""
 
-    ppids: frozenset[str]
     name: str = "platform"
     passed: str = "the platform is one that the policy lists"
+    code: PolicyCode = "platform_not_allowed"
 
-    def require(self, claims: TdxClaims) -> None:
-        """Raises: PolicyViolation("platform_not_allowed")."""
-        if claims.ppid.hex() not in self.ppids:
-            raise PolicyViolation(
-                "platform_not_allowed", f"PPID is none of {len(self.ppids)} that the policy lists"
-            )
+    def observe(self, claims: TdxClaims) -> Observed:
+        """The PPID."""
+        yield claims.ppid.hex(), f"PPID is none of {len(self.allowed)} that the policy lists"
 
 
 def measurements(claims: TdxClaims) -> dict[str, str]:
@@ -233,20 +227,14 @@ def _bits(field: bytes) -> int:
     return int.from_bytes(field, "little")
 
 
-def _listed(names: Sequence[str] | frozenset[str] | set[str]) -> str:
-    return ", ".join(sorted(names))
-
-
 def parse_rules(table: PolicyTable) -> tuple[Rule[TdxClaims], ...]:
     """The rules of a policy's ``tdx`` table."""
-    rules = (
-        *_td_rules(table.table("td")),
-        *_tcb_rules(table.table("tcb")),
-        *_measurement_rules(table.table("measurements")),
-        *_platform_rules(table.table("platforms")),
-    )
+    rules = [*_td_rules(table.table("td")), *_tcb_rules(table.table("tcb"))]
+    if values := read_reference_values(table.table("measurements"), REGISTERS):
+        rules.append(MeasurementsExpected(values=values))
+    rules += _platform_rules(table.table("platforms"))
     table.finish()
-    return rules
+    return tuple(rules)
 
 
 def _td_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
@@ -261,7 +249,7 @@ def _td_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
 
 def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     statuses = table.names("statuses", ALLOWABLE_STATUSES.__contains__)
-    advisories = table.names("advisories", _is_advisory, may_be_empty=True)
+    advisories = table.names("advisories", in_form(_ADVISORY), may_be_empty=True)
     minimum = table.number("min_evaluation_data_number")
     age = timedelta(days=table.number("max_collateral_age_days", maximum=MAX_AGE_DAYS))
     floor = table.hex_bytes("min_tee_tcb_svn", TEE_TCB_SVN_BYTES)
@@ -274,34 +262,9 @@ def _tcb_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
     ]
 
 
-def _measurement_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
-    """``mode`` is said aloud: leaving reference values out is never a silent pass."""
-    mode = table.choice("mode", ("required", "not_checked"))
-    registers = [name for name in REGISTERS if table.has(name)]
-    if mode == "not_checked":
-        table.finish()
-        return []
-    values = tuple((name, table.names(name, _is_register_hex)) for name in registers)
-    if not values:
-        table.problem("mode", "required, but no register has reference values")
-    table.finish()
-    return [MeasurementsExpected(values=values)]
-
-
 def _platform_rules(table: PolicyTable) -> list[Rule[TdxClaims]]:
-    mode = table.choice("mode", ("any", "listed"))
-    ppids = table.names("ppid", _is_ppid_hex) if mode == "listed" else frozenset()
+    rules: list[Rule[TdxClaims]] = []
+    if table.choice("mode", ("any", "listed")) == "listed":
+        rules.append(PlatformAllowed(allowed=table.names("ppid", in_hex(PPID_BYTES))))
     table.finish()
-    return [PlatformAllowed(ppids=ppids)] if mode == "listed" else []
-
-
-def _is_advisory(name: str) -> bool:
-    return _ADVISORY.fullmatch(name) is not None
-
-
-def _is_register_hex(value: str) -> bool:
-    return _REGISTER_HEX.fullmatch(value) is not None
-
-
-def _is_ppid_hex(value: str) -> bool:
-    return _PPID_HEX.fullmatch(value) is not None
+    return rules

@@ -127,7 +127,7 @@ def test_old_collateral_rejects_although_it_has_not_ended() -> None:
 @pytest.mark.parametrize("ppid", ["00" * 16, None])
 def test_a_list_of_platforms_admits_those_alone(ppid: str | None) -> None:
     own = str(samples.judge(samples.evidence()).claims["ppid"])
-    rule = PlatformAllowed(ppids=frozenset({ppid or own}))
+    rule = PlatformAllowed(allowed=frozenset({ppid or own}))
     rules = {**_DEVELOPMENT.rules, "tdx": (*_DEVELOPMENT.rules["tdx"], rule)}
     listed = replace(_DEVELOPMENT, rules=rules)
 

@@ -119,9 +119,9 @@ def test_each_svn_component_has_a_floor(component: int) -> None:
 def test_a_platform_must_be_listed() -> None:
     ppid = _GOOD.ppid.hex()
 
-    PlatformAllowed(ppids=frozenset({ppid, "00" * 16})).require(_GOOD)
+    PlatformAllowed(allowed=frozenset({ppid, "00" * 16})).require(_GOOD)
     with pytest.raises(PolicyViolation) as caught:
-        PlatformAllowed(ppids=frozenset({"00" * 16})).require(_GOOD)
+        PlatformAllowed(allowed=frozenset({"00" * 16})).require(_GOOD)
     assert caught.value.code == "platform_not_allowed"
 
 
@@ -162,7 +162,7 @@ def test_a_full_table_makes_every_rule_with_its_values() -> None:
     assert by_name["measurements"].values == tuple(
         (name, frozenset({"00" * 48})) for name in _REGISTERS
     )
-    assert by_name["platform"].ppids == {"00" * 16}
+    assert by_name["platform"].allowed == {"00" * 16}
 
 
 def test_what_a_policy_relaxes_makes_no_rule() -> None:
