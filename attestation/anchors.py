@@ -15,7 +15,7 @@ from typing import Literal, cast, get_args
 AnchorKind = Literal["vendor", "fake", "foreign"]
 AnchorFamily = Literal["amd-ark", "aws-nitro", "dcap", "nvidia-device", "nvidia-rim"]
 
-ANCHOR_KINDS: frozenset[str] = frozenset({"vendor", "fake", "foreign"})
+ANCHOR_KINDS: frozenset[str] = frozenset(get_args(AnchorKind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ not apply is empty, never absent.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from attestation.errors import MalformedEvidence
 from attestation.strict_json import (
@@ -28,7 +28,7 @@ VERSION = 1
 MAX_KEYS = 255  # an OHTTP key id is one byte  [RFC 9458 sec. 3.1]
 MAX_WEIGHTS = 64
 MAX_BUILD_FIELDS = 64
-_MODES = frozenset({"terminate", "pass-through"})
+_MODES = frozenset(get_args(Mode))
 _KEYSET_KEYS = frozenset(
     {
         "v",

@@ -5,23 +5,14 @@ A guess only picks the parser; what is accepted is the policy's and the verifier
 
 import re
 import struct
-from typing import Literal
+from typing import Literal, get_args
 
 from attestation.errors import MalformedEvidence
 from attestation.tdx.quote import INTEL_QE_VENDOR_ID
 
 Kind = Literal["bundle", "tinfoil", "quote", "snp", "azure-snp", "gpu", "nras", "nitro"]
 
-KINDS: tuple[Kind, ...] = (
-    "bundle",
-    "tinfoil",
-    "quote",
-    "snp",
-    "azure-snp",
-    "gpu",
-    "nras",
-    "nitro",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _HEX = re.compile(rb"(?:0x)?([0-9A-Fa-f\s]+)")
 _TINFOIL = re.compile(rb'"format"\s*:\s*"https://tinfoil\.sh/')
 _SNP_VERSIONS = range(2, 6)

@@ -40,7 +40,7 @@ MAX_RIMS = 2 * MAX_GPUS
 MAX_OCSP_ANSWERS = 3 * MAX_GPUS  # of each device chain's certificates 1 to 3
 _BUNDLE_KEYS = frozenset({"tee", "quote_b64", "event_log", "statement", "keyset", "gpu"})
 _GPU_KEYS = frozenset({"arch", "cert_chain", "report"})
-_GPU_ARCHS = frozenset({"HOPPER", "BLACKWELL", "LS10"})
+GPU_ARCHS = frozenset({"HOPPER", "BLACKWELL", "LS10"})
 _NONCE_HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -237,7 +237,7 @@ def _plain(claims: Mapping[str, ClaimValue]) -> dict[str, object]:
 def _gpu_entry(value: JsonValue) -> GpuEntry:
     entry = require_keys(value, "bundle.gpu", required=_GPU_KEYS)
     arch = text(entry["arch"], "bundle.gpu.arch")
-    if arch not in _GPU_ARCHS:
+    if arch not in GPU_ARCHS:
         raise MalformedEvidence("format", "bundle.gpu.arch: not a known architecture")
     return GpuEntry(
         arch=arch,

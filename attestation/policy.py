@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from attestation.anchors import ANCHOR_KINDS
 from attestation.binding import jcs
@@ -43,7 +43,7 @@ REFERENCE_RULES = frozenset(  # the rules that compare what runs with reference 
     {"measurements", "hardware_model", "driver_version", "vbios_version"}
 )
 Need = Literal["required", "when_present", "refused"]
-_NEEDS = ("required", "when_present", "refused")
+_NEEDS = get_args(Need)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,13 @@ import hashlib
 from attestation.certificate import read_pem, subject_public_key_info
 from attestation.composite import Session
 from attestation.errors import MalformedEvidence, UnsupportedEvidence
-from attestation.model import MAX_BUNDLE_BYTES, MAX_BUNDLE_DEPTH, MAX_GPUS, GpuEntry
+from attestation.model import (
+    GPU_ARCHS,
+    MAX_BUNDLE_BYTES,
+    MAX_BUNDLE_DEPTH,
+    MAX_GPUS,
+    GpuEntry,
+)
 from attestation.profiles import SessionFacts
 from attestation.raw_json import member_bytes
 from attestation.strict_json import JsonValue, array, hex_bytes, parse_object, require_keys, text
@@ -22,7 +28,6 @@ _REQUIRED = frozenset({"format", "report_data", "cpu"})
 _OPTIONAL = frozenset({"gpu", "nvswitch", "certificate", "signature"})
 _ENTRY = frozenset({"arch", "certificate", "evidence"})
 _PLATFORMS = {"tdx": "tdx", "sev-snp": "snp"}
-_ARCHS = frozenset({"HOPPER", "BLACKWELL", "LS10"})
 
 
 def parse_tinfoil(data: bytes, *, nras: bytes | None = None) -> Session:
@@ -95,7 +100,7 @@ def _entries(value: JsonValue, what: str) -> tuple[GpuEntry, ...]:
 def _entry(value: JsonValue, what: str) -> GpuEntry:
     entry = require_keys(value, what, required=_ENTRY, optional=frozenset({"nonce"}))
     arch = text(entry["arch"], f"{what}.arch")
-    if arch not in _ARCHS:
+    if arch not in GPU_ARCHS:
         raise MalformedEvidence("format", f"{what}.arch: not a known architecture")
     return GpuEntry(
         arch=arch,
