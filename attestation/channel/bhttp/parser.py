@@ -5,6 +5,7 @@ where RFC 9292 section 3.8 lets it: before its header, content or trailer, when 
 """
 
 from collections.abc import Generator
+from typing import Generic, TypeVar
 
 from attestation.channel.bhttp.message import (
     DEFAULT_LIMITS,
@@ -29,11 +30,14 @@ from attestation.channel.errors import (
 )
 from attestation.channel.varint import parse_varint, varint_length
 
+Head = TypeVar("Head", RequestHead, ResponseHead)
 
-class _Parser:
+
+class _Parser(Generic[Head]):
     """Buffering, limits and the parts of the grammar that requests and responses share."""
 
-    def __init__(self, limits: BhttpLimits) -> None:
+    def __init__(self, *, limits: BhttpLimits = DEFAULT_LIMITS) -> None:
+        self.head: Head | None = None
         self.trailers: Fields = ()
         self._limits = limits
         self._buffer = bytearray()
@@ -44,6 +48,15 @@ class _Parser:
         self._num_content_bytes = 0
         self._has_ended = False  # the input, not the message
         self._steps = self._message()
+
+    def require_head(self) -> Head:
+        """The head, once it has arrived.
+
+        Raises: TruncatedInner before that.
+        """
+        if self.head is None:
+            raise TruncatedInner("binary HTTP: the head has not arrived")
+        return self.head
 
     def feed(self, data: bytes) -> list[bytes]:
         """Content that ``data`` brings, in pieces as they arrive, none of them empty.
@@ -190,21 +203,8 @@ class _Parser:
             raise BodyTooLarge(f"head: at most {self._limits.max_head_bytes} bytes")
 
 
-class RequestParser(_Parser):
+class RequestParser(_Parser[RequestHead]):
     """Parses one request; ``head`` is None until its header has arrived."""
-
-    def __init__(self, *, limits: BhttpLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits)
-        self.head: RequestHead | None = None
-
-    def require_head(self) -> RequestHead:
-        """The head, once it has arrived.
-
-        Raises: TruncatedInner before that.
-        """
-        if self.head is None:
-            raise TruncatedInner("binary HTTP: the head has not arrived")
-        return self.head
 
     def _message(self) -> Generator[None, None, None]:
         framing = yield from self._varint()
@@ -222,22 +222,12 @@ class RequestParser(_Parser):
         yield from self._body(is_known=is_known)
 
 
-class ResponseParser(_Parser):
+class ResponseParser(_Parser[ResponseHead]):
     """Parses one response; ``head`` is None until the final status and header have arrived."""
 
     def __init__(self, *, limits: BhttpLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits)
-        self.head: ResponseHead | None = None
+        super().__init__(limits=limits)
         self.informational: tuple[ResponseHead, ...] = ()
-
-    def require_head(self) -> ResponseHead:
-        """The head, once it has arrived.
-
-        Raises: TruncatedInner before that.
-        """
-        if self.head is None:
-            raise TruncatedInner("binary HTTP: the head has not arrived")
-        return self.head
 
     def _message(self) -> Generator[None, None, None]:
         framing = yield from self._varint()
