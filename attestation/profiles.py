@@ -40,17 +40,28 @@ class SessionFacts:
     content: bytes | None = None
 
 
+def _fact(value: bytes | None, name: str, num_bytes: int = DIGEST_BYTES) -> bytes:
+    if value is None or len(value) != num_bytes:
+        got = "none" if value is None else f"{len(value)} bytes"
+        raise MalformedEvidence("format", f"binding: {name} is {got}, want {num_bytes} bytes")
+    return value
+
+
+def _nonce(facts: SessionFacts) -> bytes:
+    return _fact(facts.nonce, "nonce")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingProfile:
     """One convention.  Both functions raise MalformedEvidence("format") when a fact is missing.
 
+    GPUs are asked with the session's own nonce unless ``gpu_nonce`` makes another of it.
     ``num_bound_bytes`` of REPORT_DATA are compared, from its start; the rest is the peer's own.
     """
 
     name: str
-    source: str
     report_data: Callable[[SessionFacts], bytes]
-    gpu_nonce: Callable[[SessionFacts], bytes]
+    gpu_nonce: Callable[[SessionFacts], bytes] = _nonce
     num_bound_bytes: int = REPORT_DATA_BYTES
     not_covered: tuple[str, ...] = ()
 
@@ -65,18 +76,8 @@ def binding_profile(name: str) -> BindingProfile:
     return profile
 
 
-def _fact(value: bytes | None, name: str, num_bytes: int = DIGEST_BYTES) -> bytes:
-    if value is None or len(value) != num_bytes:
-        got = "none" if value is None else f"{len(value)} bytes"
-        raise MalformedEvidence("format", f"binding: {name} is {got}, want {num_bytes} bytes")
-    return value
-
-
-def _nonce(facts: SessionFacts) -> bytes:
-    return _fact(facts.nonce, "nonce")
-
-
 def _tinfoil_v2(facts: SessionFacts) -> bytes:
+    """TLS key digest || HPKE key."""
     return _fact(facts.tls_key_sha256, "TLS key") + _fact(facts.hpke_key, "HPKE key")
 
 
@@ -99,12 +100,14 @@ def _dstack(facts: SessionFacts) -> bytes:
 
 
 def _near(facts: SessionFacts) -> bytes:
+    """SHA-256(signing address || TLS key digest) || nonce."""
     address = _fact(facts.signing_address, "signing address", ADDRESS_BYTES)
     named = hashlib.sha256(address + _fact(facts.tls_key_sha256, "TLS key")).digest()
     return named + _nonce(facts)
 
 
 def _venice(facts: SessionFacts) -> bytes:
+    """Signing address || 12 zeros || nonce."""
     address = _fact(facts.signing_address, "signing address", ADDRESS_BYTES)
     return address + bytes(DIGEST_BYTES - ADDRESS_BYTES) + _nonce(facts)
 
@@ -117,41 +120,13 @@ def _chutes_digest(facts: SessionFacts) -> bytes:
 
 
 _ALL = (
-    BindingProfile(
-        name="tinfoil-v2",
-        source="REPORT_DATA = SHA-256(TLS SPKI) || HPKE key",
-        report_data=_tinfoil_v2,
-        gpu_nonce=_nonce,
-        not_covered=(_NO_NONCE,),
-    ),
-    BindingProfile(
-        name="tinfoil-v3",
-        source="REPORT_DATA = SHA-256(TLS SPKI digest || HPKE key || nonce || evidence digests)",
-        report_data=_tinfoil_v3,
-        gpu_nonce=_nonce,
-    ),
-    BindingProfile(
-        name="dstack",
-        source="REPORT_DATA = SHA-512(tag || ':' || content)",
-        report_data=_dstack,
-        gpu_nonce=_nonce,
-        not_covered=(_NO_NONCE,),
-    ),
-    BindingProfile(
-        name="near",
-        source="REPORT_DATA = SHA-256(signing address || TLS SPKI digest) || nonce",
-        report_data=_near,
-        gpu_nonce=_nonce,
-    ),
-    BindingProfile(
-        name="venice",
-        source="REPORT_DATA = signing address, 12 zero bytes, nonce",
-        report_data=_venice,
-        gpu_nonce=_nonce,
-    ),
+    BindingProfile(name="tinfoil-v2", report_data=_tinfoil_v2, not_covered=(_NO_NONCE,)),
+    BindingProfile(name="tinfoil-v3", report_data=_tinfoil_v3),
+    BindingProfile(name="dstack", report_data=_dstack, not_covered=(_NO_NONCE,)),
+    BindingProfile(name="near", report_data=_near),
+    BindingProfile(name="venice", report_data=_venice),
     BindingProfile(
         name="chutes",
-        source="REPORT_DATA starts with SHA-256(nonce hex || end-to-end key text)",
         report_data=lambda facts: _chutes_digest(facts) + bytes(32),
         gpu_nonce=_chutes_digest,
         num_bound_bytes=DIGEST_BYTES,
