@@ -19,11 +19,11 @@ from datetime import datetime
 from pathlib import Path
 
 from attestation.errors import AttestationError, MalformedEvidence
+from attestation.fetch.config import MAX_CACHE_BYTES
 from attestation.strict_json import JsonObject, format_time, parse_object, text, utc_time
 
 _log = logging.getLogger(__name__)
 
-MAX_BYTES = 64 * 1024 * 1024
 MAX_SLOT_BYTES = 4096
 MAX_NUMBER_DIGITS = 49  # of the 20 octets that a CRL number may have  [RFC 5280 sec. 5.2.3]
 LOCK_WAIT_S = 60.0
@@ -95,7 +95,7 @@ class CollateralCache:
     folder: Path
     monotonic_ns: Callable[[], int]
     sleep: Callable[[float], None]
-    max_bytes: int = MAX_BYTES
+    max_bytes: int = MAX_CACHE_BYTES
     lock_wait_s: float = LOCK_WAIT_S
 
     def find(self, slot: str) -> CachedObject | None:

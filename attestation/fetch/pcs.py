@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from attestation.errors import MalformedEvidence
 from attestation.fetch.errors import FetchFailed, MissingCode
 from attestation.fetch.http import Answer, Asked, Fetcher
-from attestation.strict_json import parse_object, require_keys, text
+from attestation.strict_json import hex_bytes, parse_object, require_keys, text
 from attestation.tdx.collateral import MAX_OBJECT_BYTES, MAX_OBJECT_DEPTH, SIGNATURE_BYTES
 from attestation.tdx.quote import Tee
 from attestation.x509 import MAX_CRL_BYTES
@@ -60,7 +60,7 @@ class SignedText:
         )
         return cls(
             text=text(members["text"], what),
-            signature=_signature(text(members["signature"], what)),
+            signature=hex_bytes(members["signature"], what, num_bytes=SIGNATURE_BYTES),
             issuer_chain=text(members["issuer_chain"], what),
         )
 
@@ -131,7 +131,7 @@ def parse_signed(answer: Answer, member: str, what: str) -> SignedText:
         raise MalformedEvidence("format", f"{what}: a member's name is not written plainly")
     return SignedText(
         text=members[member],
-        signature=_signature(text(json.loads(members["signature"]), what)),
+        signature=hex_bytes(json.loads(members["signature"]), what, num_bytes=SIGNATURE_BYTES),
         issuer_chain=_issuer_chain(answer.headers.get(_CHAIN_HEADERS[member], ""), what),
     )
 
@@ -182,13 +182,3 @@ def _issuer_chain(header: str, what: str) -> str:
         return unquote_to_bytes(header).decode("ascii")
     except ValueError as err:
         raise MalformedEvidence("format", f"{what}: the issuer chain is not PEM") from err
-
-
-def _signature(value: str) -> bytes:
-    try:
-        signature = bytes.fromhex(value)
-    except ValueError as err:
-        raise MalformedEvidence("format", "signature: not hex") from err
-    if len(signature) != SIGNATURE_BYTES or len(value) != 2 * SIGNATURE_BYTES:
-        raise MalformedEvidence("format", f"signature: want {SIGNATURE_BYTES} bytes of hex")
-    return signature
