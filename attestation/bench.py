@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -210,7 +211,7 @@ def _tdx(root: Path) -> Iterator[Subject]:
     warm = TdxVerifier(anchors=anchors, cache=VerifiedCache(max_entries=8 * len(cases)))
 
     def run(verifier: TdxVerifier) -> Callable[[], object]:
-        turn = _turns(cases)
+        turn = cycle(cases)
 
         def judge() -> None:
             quote, collateral, at = next(turn)
@@ -252,7 +253,7 @@ def _dcap_qvl(cases: list[tuple[bytes, TdxCollateral, datetime]]) -> Callable[[]
         )
         for quote, collateral, at in cases
     ]
-    turn = _turns(prepared)
+    turn = cycle(prepared)
     return lambda: module.verify(*next(turn))
 
 
@@ -350,11 +351,6 @@ def _snp_chain(root: Path) -> Any:
 def _accepted(folder: Path) -> list[Mapping[str, Any]]:
     cases = json.loads((folder / "manifest.json").read_bytes())["cases"]
     return [case for case in cases if case["expected"]["verdict"] == "accept"]
-
-
-def _turns(items: list[Any]) -> Iterator[Any]:
-    while True:
-        yield from items
 
 
 def _versions(names: tuple[str, ...]) -> Iterator[str]:
