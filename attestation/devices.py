@@ -6,6 +6,7 @@ of devices in the policy are all that hold a relayed GPU off, and the verdict sa
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from attestation.anchors import TrustAnchors
 from attestation.draft import Draft
@@ -14,11 +15,13 @@ from attestation.model import ClaimValue, GpuEndorsements, GpuEntry
 from attestation.nras.jwks import Jwks
 from attestation.nras.token import NrasClaims, verify_nras
 from attestation.nvidia.measurements import VerifiedRims
-from attestation.nvidia.ocsp import select_answers
+from attestation.nvidia.ocsp import NO_GRACE, select_answers
 from attestation.nvidia.report import DeviceReport, parse_report
 from attestation.nvidia.rim import RimKind, VerifiedRim, verify_rim
+from attestation.nvidia.rules import RevocationChecked
 from attestation.nvidia.topology import GpuSystem, assemble
 from attestation.nvidia.verifier import GpuClaims, GpuVerifier, OcspAnswers
+from attestation.policy import AppraisalPolicy
 from attestation.strict_json import format_time
 from attestation.x509 import KeyKind, parse_chain
 
@@ -47,10 +50,13 @@ def verify_gpus(
     """
     narrowed = draft.narrowed(anchors)
     rims = _verify_rims(draft, endorsements, narrowed)
+    verifier = GpuVerifier(
+        anchors=narrowed, cache=draft.cache, ocsp_grace=_ocsp_grace(draft.policy)
+    )
     claims = []
     for index, entry in enumerate(entries):
         label = f"gpu-{index}"
-        device = GpuVerifier(anchors=narrowed, cache=draft.cache).verify(
+        device = verifier.verify(
             entry,
             nonce=nonce,
             at=draft.at,
@@ -61,6 +67,9 @@ def verify_gpus(
         )
         if device.revocation is None:
             draft.not_covered.append(_NO_OCSP.format(label))
+        if device.late_since is not None:
+            ended = format_time(device.late_since)
+            draft.shortfalls.append((f"{label}_ocsp_grace", f"an OCSP answer that ended {ended}"))
         draft.add_submodule(label, anchors=device.anchors, facts=gpu_facts(device))
         claims.append(device)
     with draft.log.step("gpu_topology", "the devices make one machine, each of them once"):
@@ -115,7 +124,7 @@ def gpu_facts(claims: GpuClaims) -> dict[str, ClaimValue]:
         "measurements_matched": 0
         if claims.measurements is None
         else claims.measurements.num_matched,
-        "revocation": "not checked" if claims.revocation is None else "good",
+        "revocation": _revocation(claims),
     }
 
 
@@ -129,6 +138,20 @@ def nras_facts(claims: NrasClaims) -> dict[str, ClaimValue]:
         "ueids": tuple(device.ueid for device in claims.devices),
         "hwmodels": tuple(device.hw_model for device in claims.devices),
     }
+
+
+def _revocation(claims: GpuClaims) -> str:
+    if claims.revocation is None:
+        return "not checked"
+    return "good" if claims.late_since is None else "good, but late"
+
+
+def _ocsp_grace(policy: AppraisalPolicy) -> timedelta:
+    """What the policy's rule on revocation gives; a policy without that rule gives none."""
+    rules = policy.rules.get("nvidia", ())
+    return max(
+        (rule.grace for rule in rules if isinstance(rule, RevocationChecked)), default=NO_GRACE
+    )
 
 
 def _verify_rims(

@@ -67,7 +67,7 @@ class Draft:
     admitted: list[Admitted] = field(default_factory=list)
     anchors: list[Anchor] = field(default_factory=list)
     ends: list[datetime] = field(default_factory=list)
-    shortfalls: list[str] = field(default_factory=list)
+    shortfalls: list[tuple[str, str]] = field(default_factory=list)  # check and words
 
     def narrowed(self, anchors: TrustAnchors) -> TrustAnchors:
         """The anchors that this policy lets Evidence end in, and those added by the caller."""
@@ -97,7 +97,7 @@ class Draft:
         )
         self.not_covered.extend(claims.not_covered)
         if claims.shortfall:
-            self.shortfalls.append(claims.shortfall)
+            self.shortfalls.append(("tcb_accepted", claims.shortfall))
         with self.log.step("tee_type", "the policy accepts this kind of TEE"):
             if claims.tee not in self.policy.cpu:
                 want = ", ".join(sorted(self.policy.cpu))
@@ -167,8 +167,8 @@ class Draft:
         """
         tier: Tier = "affirming"
         code: str | None = None
-        for shortfall in self.shortfalls:
-            self.log.warning("tcb_accepted", f"the policy accepts {shortfall}")
+        for check, shortfall in self.shortfalls:
+            self.log.warning(check, f"the policy accepts {shortfall}")
             tier = "warning"
         if self._has_anchor("fake"):
             self.log.warning("simulated", "SIMULATED: a FAKE root signed this, it protects NOTHING")

@@ -5,13 +5,13 @@ rule that refuses it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
-from attestation.nvidia.ocsp import VerifiedOcsp
+from attestation.nvidia.ocsp import NO_GRACE, VerifiedOcsp
 from attestation.nvidia.topology import MAX_DEVICES, GpuSystem
 from attestation.policy_table import PolicyTable, in_form
 from attestation.rules import EndingRule, Observed, Rule, ValuesAllowed, end_of_age, listed
@@ -19,6 +19,7 @@ from attestation.rules import EndingRule, Observed, Rule, ValuesAllowed, end_of_
 ARCHITECTURES = ("HOPPER", "BLACKWELL")
 MODES = ("spt", "mpt", "ppcie", "unstated")
 MAX_OCSP_AGE_S = 24 * 3600  # no answer is accepted longer than NVIDIA's own validity
+MAX_OCSP_GRACE_S = 14 * MAX_OCSP_AGE_S  # a fortnight of a responder that does not answer
 _SWITCH = "LS10"
 _DRIVER_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}")
 _VBIOS_VERSION = re.compile(r"[0-9a-f]{2}(\.[0-9a-f]{2}){4}")
@@ -136,9 +137,13 @@ class MeasurementsMatched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationChecked(EndingRule[GpuSystem]):
-    """NVIDIA answered for every device's certificates, not longer ago than ``max_age``."""
+    """NVIDIA answered for every device's certificates, not longer ago than ``max_age``.
+
+    Of an answer that was taken late that is its age when it ended, less than ``grace`` ago.
+    """
 
     max_age: timedelta
+    grace: timedelta = NO_GRACE
     name: str = "gpu_revocation"
     passed: str = "NVIDIA's answers on revocation are recent enough"
 
@@ -147,13 +152,25 @@ class RevocationChecked(EndingRule[GpuSystem]):
         for device in claims.devices:
             if not device.revocation:
                 raise UntrustedEndorsement("crl_missing", "no OCSP answers for a device")
-            if device.verified_at - _oldest(device.revocation) > self.max_age:
-                raise UntrustedEndorsement("crl_expired", "an OCSP answer is too old")
+            for answer in device.revocation:
+                self._require_recent(answer, device.verified_at)
 
     def end(self, claims: GpuSystem) -> datetime:
-        """When the oldest answer reaches that age."""
+        """When the first answer reaches that age, or the end of its grace."""
         answers = [answer for device in claims.devices for answer in device.revocation or ()]
-        return end_of_age(_oldest(answers), self.max_age)
+        return min(self._end(answer) for answer in answers)
+
+    def _require_recent(self, answer: VerifiedOcsp, at: datetime) -> None:
+        if answer.is_late and at >= answer.next_update + self.grace:
+            raise UntrustedEndorsement("crl_expired", "an OCSP answer is too late")
+        aged_until = answer.next_update if answer.is_late else at
+        if aged_until - answer.this_update > self.max_age:
+            raise UntrustedEndorsement("crl_expired", "an OCSP answer is too old")
+
+    def _end(self, answer: VerifiedOcsp) -> datetime:
+        if answer.is_late:
+            return answer.next_update + self.grace
+        return end_of_age(answer.this_update, self.max_age)
 
 
 def parse_rules(table: PolicyTable) -> tuple[Rule[GpuSystem], ...]:
@@ -177,7 +194,15 @@ def parse_rules(table: PolicyTable) -> tuple[Rule[GpuSystem], ...]:
         max_age_s = table.number("max_ocsp_age_s")
         if max_age_s > MAX_OCSP_AGE_S:
             table.problem("max_ocsp_age_s", f"want at most {MAX_OCSP_AGE_S}, NVIDIA's own validity")
-        rules.append(RevocationChecked(max_age=timedelta(seconds=min(max_age_s, MAX_OCSP_AGE_S))))
+        grace_s = 0
+        if table.has("ocsp_grace_s"):
+            grace_s = table.number("ocsp_grace_s", minimum=0, maximum=MAX_OCSP_GRACE_S)
+        rules.append(
+            RevocationChecked(
+                max_age=timedelta(seconds=min(max_age_s, MAX_OCSP_AGE_S)),
+                grace=timedelta(seconds=grace_s),
+            )
+        )
     table.finish()
     return tuple(rules)
 
@@ -199,10 +224,6 @@ def _minimum_versions(
     vbios = {arch: _floor(floors, arch.lower(), _VBIOS_VERSION, 16) for arch in sorted(devices)}
     floors.finish()
     return MinimumVersions(driver=driver, vbios=vbios)
-
-
-def _oldest(answers: Sequence[VerifiedOcsp]) -> datetime:
-    return min(answer.this_update for answer in answers)
 
 
 def _floor(table: PolicyTable, key: str, pattern: re.Pattern[str], base: int) -> Version:

@@ -8,7 +8,7 @@ the claims: ``rules.py``, ``topology.py``.
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from cryptography.exceptions import InvalidSignature
@@ -28,7 +28,7 @@ from attestation.nvidia.measurements import (
     require_complete,
     require_match,
 )
-from attestation.nvidia.ocsp import VerifiedOcsp, verify_chain_ocsp
+from attestation.nvidia.ocsp import NO_GRACE, VerifiedOcsp, verify_chain_ocsp
 from attestation.nvidia.report import NONCE_BYTES, SIGNATURE_BYTES, DeviceReport, parse_report
 
 GpuMode = Literal["spt", "mpt", "ppcie", "unstated"]
@@ -73,6 +73,12 @@ class GpuClaims:
         return self.identity.arch
 
     @property
+    def late_since(self) -> datetime | None:
+        """When the first of its OCSP answers ended that were taken late; None: all are current."""
+        ends = [answer.next_update for answer in self.revocation or () if answer.is_late]
+        return min(ends, default=None)
+
+    @property
     def anchors(self) -> tuple[Anchor, ...]:
         """The roots that its chain and its reference values end in, its own first."""
         matched = () if self.measurements is None else self.measurements.anchors
@@ -83,12 +89,14 @@ class GpuClaims:
 class GpuVerifier:
     """Verifies reports of GPUs and NVSwitches against pinned roots.
 
+    OCSP answers that ended less than ``ocsp_grace`` ago are taken as late, which the claims say.
     With a ``cache``, a device's chain that it has seen verified is not verified again; every other
     step runs on every call, with the same outcome.
     """
 
     anchors: TrustAnchors
     cache: VerifiedCache | None = None
+    ocsp_grace: timedelta = NO_GRACE
 
     def verify(
         self,
@@ -131,9 +139,13 @@ class GpuVerifier:
         else:
             with log.step(f"{label}_revocation", "none of its certificates is revoked"):  # 7
                 revocation = verify_chain_ocsp(
-                    identity.chain, ocsp.answers, at=at, nonces=ocsp.nonces
+                    identity.chain,
+                    ocsp.answers,
+                    at=at,
+                    nonces=ocsp.nonces,
+                    grace=self.ocsp_grace,
                 )
-        ends = [identity.chain.not_after, *(answer.next_update for answer in revocation or ())]
+        ends = [identity.chain.not_after, *(answer.not_after for answer in revocation or ())]
         if measurements is not None:
             ends.append(measurements.not_after)
         return GpuClaims(

@@ -68,14 +68,14 @@ def _nitro() -> Judge:
     )
 
 
-def _gpu(policy: AppraisalPolicy | None = None) -> Judge:
+def _gpu(policy: AppraisalPolicy | None = None, endorsements: GpuEndorsements = _OCSP) -> Judge:
     return lambda at: appraise_gpus(
         [gpu_entry(nonce=NONCE)],
         nonce=NONCE,
         policy=policy or relaxed(),
         anchors=TrustAnchors(anchors=hopper().pki.anchors.anchors),
         at=at,
-        endorsements=_OCSP,
+        endorsements=endorsements,
     )
 
 
@@ -84,8 +84,14 @@ def _nras(policy: AppraisalPolicy | None = None) -> Judge:
     return lambda at: appraise_token(sent, keys, nonce=NONCE, policy=policy or relaxed(), at=at)
 
 
-def _revocation(max_age: timedelta) -> AppraisalPolicy:
-    return _with("nvidia", nvidia_rules.RevocationChecked(max_age=max_age))
+def _revocation(max_age: timedelta, grace: timedelta = timedelta(0)) -> AppraisalPolicy:
+    return _with("nvidia", nvidia_rules.RevocationChecked(max_age=max_age, grace=grace))
+
+
+def _late(policy: AppraisalPolicy) -> Judge:
+    """Its OCSP answers ended ten minutes before AT."""
+    answers = ocsp_answers(hopper(), next_update=AT - timedelta(minutes=10)).answers
+    return _gpu(policy, GpuEndorsements(rims=(), ocsp=answers))
 
 
 _HOUR = timedelta(hours=1)
@@ -109,6 +115,10 @@ _JUDGES: dict[str, tuple[Judge, datetime]] = {
     "GPU, the age a policy takes": (
         _gpu(_revocation(timedelta(minutes=90))),
         AT + timedelta(minutes=30),
+    ),
+    "GPU, the grace a policy gives": (
+        _late(_revocation(_HOUR, grace=_HOUR)),
+        AT + timedelta(minutes=50),
     ),
     "token": (_nras(), AT + timedelta(minutes=59)),
     "token, the age a policy takes": (
@@ -146,3 +156,28 @@ def test_a_time_without_a_zone_accepts_nothing(name: str) -> None:
 
     with pytest.raises(TypeError, match="offset-naive"):
         judge(AT.replace(tzinfo=None))
+
+
+def test_a_verdict_on_current_answers_never_reaches_into_their_grace() -> None:
+    """It ends as without a grace; the next one is the warning."""
+    judge = _gpu(_revocation(2 * _HOUR, grace=_HOUR))
+    first, later = judge(AT), judge(AT + _HOUR)
+
+    assert (first.tier, first.not_after) == ("affirming", AT + _HOUR)
+    assert (later.tier, later.code, later.not_after) == ("warning", None, AT + 2 * _HOUR)
+    assert judge(AT + 2 * _HOUR).code == "crl_expired"
+
+
+def test_a_late_answer_is_told_in_a_check_of_its_own() -> None:
+    result = _late(_revocation(_HOUR, grace=_HOUR))(AT)
+
+    (warning,) = (check for check in result.checks if check.outcome == "warn")
+    assert warning.name == "gpu-0_ocsp_grace"
+    assert warning.reason == ("the policy accepts an OCSP answer that ended 2026-12-01T11:50:00Z")
+    assert (result.tier, result.is_accepted) == ("warning", True)
+    assert result.submods["gpu-0"].claims["revocation"] == "good, but late"
+
+
+def test_without_its_rule_a_policy_gives_no_grace() -> None:
+    for policy in (relaxed(), _revocation(_HOUR)):
+        assert _late(policy)(AT).code == "crl_expired"

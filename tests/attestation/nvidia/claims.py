@@ -29,6 +29,7 @@ def claims(
     rims: VerifiedRims | None = None,
     answers: OcspAnswers | None = None,
     log: CheckLog | None = None,
+    ocsp_grace: timedelta = timedelta(0),
 ) -> GpuClaims:
     """What GpuVerifier makes of this device's good Evidence."""
     entry = GpuEntry(
@@ -36,7 +37,7 @@ def claims(
         cert_chain=pem(device.certificates()),
         report=device.report(),
     )
-    return GpuVerifier(anchors=device.pki.anchors).verify(
+    return GpuVerifier(anchors=device.pki.anchors, ocsp_grace=ocsp_grace).verify(
         entry, nonce=NONCE, at=AT, log=log or CheckLog(), rims=rims, ocsp=answers
     )
 

@@ -8,6 +8,7 @@ import pytest
 from attestation.errors import AttestationError
 from attestation.nvidia.rules import (
     MAX_OCSP_AGE_S,
+    MAX_OCSP_GRACE_S,
     ArchitectureAllowed,
     FirmwareNamed,
     MeasurementsMatched,
@@ -17,8 +18,8 @@ from attestation.nvidia.topology import MAX_DEVICES, GpuSystem, assemble
 from attestation.nvidia.verifier import GpuClaims
 from attestation.rules import Rule
 from tests.attestation.nvidia.claims import claims, gpu_rims, ocsp_answers
-from tests.attestation.nvidia.device import blackwell
-from tests.attestation.nvidia.test_rules import _edited, _parse
+from tests.attestation.nvidia.device import AT, blackwell
+from tests.attestation.nvidia.test_rules import POLICY, _edited, _parse
 
 
 def _good(number: int) -> GpuClaims:
@@ -65,6 +66,40 @@ def test_revocation_is_good_until_the_oldest_answer_is_too_old() -> None:
     end = RevocationChecked(max_age=maximum).end(system)
 
     assert timedelta(0) <= end - (oldest + maximum) <= timedelta(seconds=1)
+
+
+def test_a_late_answer_ends_with_its_grace_and_a_current_one_with_its_age() -> None:
+    device, hour = blackwell(0), timedelta(hours=1)
+    late, current = (
+        claims(device, answers=ocsp_answers(device, next_update=AT + end), ocsp_grace=hour)
+        for end in (-timedelta(minutes=10), hour)
+    )
+    rule = RevocationChecked(max_age=2 * hour, grace=hour)
+
+    assert rule.end(assemble([late])) == AT + timedelta(minutes=50)
+    assert rule.end(assemble([current])) == AT + hour
+    assert current.revocation is not None
+    assert late.revocation is not None
+    both = replace(late, revocation=(*late.revocation[:2], current.revocation[2]))
+    assert rule.end(assemble([both])) == AT + timedelta(minutes=50)
+    shorter = RevocationChecked(max_age=2 * hour, grace=timedelta(minutes=30))
+    assert shorter.end(assemble([late])) == AT + timedelta(minutes=20)
+
+
+@pytest.mark.parametrize("grace_s", [0, MAX_OCSP_GRACE_S])
+def test_a_grace_is_read_and_absent_it_is_none(grace_s: int) -> None:
+    text = f"ocsp_grace_s = {grace_s}\nmax_ocsp_age_s = 7200"
+    said, _ = _parse(_edited("max_ocsp_age_s = 7200", text))
+    unsaid, _ = _parse(POLICY)
+
+    assert _grace(said) == timedelta(seconds=grace_s)
+    assert _grace(unsaid) == timedelta(0)
+    assert MAX_OCSP_GRACE_S == 14 * 24 * 3600
+
+
+def _grace(rules: tuple[Rule[GpuSystem], ...]) -> timedelta:
+    (found,) = (rule.grace for rule in rules if isinstance(rule, RevocationChecked))
+    return found
 
 
 @pytest.mark.parametrize(

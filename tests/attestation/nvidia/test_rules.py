@@ -177,6 +177,41 @@ def test_revocation_answers_must_be_recent() -> None:
     assert _codes(one_old) == ["gpu_revocation: crl_expired"]
 
 
+_GRACE = _edited("max_ocsp_age_s = 7200", "max_ocsp_age_s = 7200\nocsp_grace_s = 3600")
+
+
+def test_a_late_answers_age_is_that_when_it_ended() -> None:
+    """How late it may be was the verifier's question; how long it lived is still this rule's."""
+    device, hour = hopper(), timedelta(hours=1)
+
+    def codes(lived: timedelta, policy: str = _GRACE) -> list[str]:
+        ended = AT - timedelta(minutes=50)
+        answers = ocsp_answers(device, this_update=ended - lived, next_update=ended)
+        made = claims(device, rims=gpu_rims(device), answers=answers, ocsp_grace=hour)
+        return _codes(assemble([made]), policy)
+
+    assert codes(timedelta(hours=2)) == []
+    assert codes(timedelta(hours=2, seconds=1)) == ["gpu_revocation: crl_expired"]
+
+
+def test_a_rule_without_grace_refuses_what_is_late() -> None:
+    """The verifier would have; nothing rests on that alone."""
+    device, ended = hopper(), AT - timedelta(minutes=10)
+    late = claims(
+        device,
+        rims=gpu_rims(device),
+        answers=ocsp_answers(device, next_update=ended),
+        ocsp_grace=timedelta(hours=2),
+    )
+
+    assert _codes(assemble([late])) == ["gpu_revocation: crl_expired"]
+    assert _codes(assemble([late]), _GRACE) == []
+    shorter = _GRACE.replace("ocsp_grace_s = 3600", "ocsp_grace_s = 600")
+    assert _codes(assemble([late]), shorter) == ["gpu_revocation: crl_expired"]
+    enough = _GRACE.replace("ocsp_grace_s = 3600", "ocsp_grace_s = 601")
+    assert _codes(assemble([late]), enough) == []
+
+
 @pytest.mark.parametrize("line", [line for line in POLICY.splitlines() if " = " in line])
 def test_every_key_must_be_said(line: str) -> None:
     _, problems = _parse(POLICY.replace(f"{line}\n", ""))
@@ -199,6 +234,9 @@ def test_every_key_must_be_said(line: str) -> None:
         ('hopper = "96.00.74.00.00"', 'hopper = "96.00.74"', "want a version"),
         ('hopper = "96.00.74.00.00"', 'hopper = "96.00.7G.00.00"', "want a short lower-case"),
         ("max_ocsp_age_s = 7200", "max_ocsp_age_s = 86401", "at most 86400"),
+        ("max_ocsp_age_s", "ocsp_grace_s = -1\nmax_ocsp_age_s", "at least 0"),
+        ("max_ocsp_age_s", "ocsp_grace_s = 1209601\nmax_ocsp_age_s", "at most 1209600"),
+        ("max_ocsp_age_s", 'ocsp_grace_s = "1"\nmax_ocsp_age_s', "at least 0"),
         ("devtools", "ueids = []\ndevtools", "empty"),
         ("devtools", 'ueids = ["0x2000"]\ndevtools', "not a value it takes"),
         ("devtools", 'extra = "x"\ndevtools', "unknown key"),

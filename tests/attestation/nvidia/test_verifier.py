@@ -152,6 +152,54 @@ def test_ocsp_answers_must_be_all_current_and_about_this_chain() -> None:
     assert _code(hopper(), None, ocsp_answers(hopper(1))) == "crl_issuer"
 
 
+def test_late_answers_are_taken_within_the_grace_alone() -> None:
+    late = ocsp_answers(hopper(), next_update=AT - timedelta(minutes=10))
+    one_late = replace(late, answers=(*ocsp_answers(hopper()).answers[:2], late.answers[2]))
+    grace = timedelta(minutes=30)
+
+    for given in (late, one_late):
+        made = claims(hopper(), answers=given, ocsp_grace=grace)
+        assert made.late_since == AT - timedelta(minutes=10)
+        assert made.not_after == AT + timedelta(minutes=20)
+        for too_short in (timedelta(0), timedelta(minutes=10)):
+            with pytest.raises(AttestationError) as caught:
+                claims(hopper(), answers=given, ocsp_grace=too_short)
+            assert caught.value.code == "crl_expired"
+
+
+def test_a_grace_changes_nothing_for_current_answers() -> None:
+    for answers in (ocsp_answers(hopper()), None):
+        made = claims(hopper(), answers=answers, ocsp_grace=timedelta(days=14))
+        assert made == claims(hopper(), answers=answers)
+        assert made.late_since is None
+
+
+def test_the_first_end_is_since_when_answers_are_late() -> None:
+    first, second = (
+        ocsp_answers(hopper(), next_update=AT - timedelta(minutes=minutes)).answers
+        for minutes in (20, 10)
+    )
+    given = OcspAnswers(answers=(second[0], first[1], second[2]), nonces=(None,) * 3)
+
+    made = claims(hopper(), answers=given, ocsp_grace=timedelta(minutes=30))
+
+    assert made.late_since == AT - timedelta(minutes=20)
+    assert made.not_after == AT + timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    "reason", [x509.ReasonFlags.key_compromise, x509.ReasonFlags.certificate_hold]
+)
+def test_no_grace_for_a_revoked_or_held_certificate(reason: x509.ReasonFlags) -> None:
+    late = ocsp_answers(
+        hopper(), next_update=AT - timedelta(minutes=1), revoked_index=2, reason=reason
+    )
+
+    with pytest.raises(AttestationError) as caught:
+        claims(hopper(), answers=late, ocsp_grace=timedelta(days=1))
+    assert caught.value.code == "certificate_revoked"
+
+
 def test_one_device_leaves_nothing_for_the_next() -> None:
     """The same verifier judges a good GPU the same after a bad one."""
     verifier, bad, good = GpuVerifier(anchors=hopper().pki.anchors), hopper(1), hopper(2)
