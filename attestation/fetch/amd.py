@@ -14,10 +14,10 @@ from attestation.checks import CheckLog
 from attestation.errors import UntrustedEndorsement
 from attestation.fetch import kds
 from attestation.fetch.cache import Window
+from attestation.fetch.crl import crl_window
 from attestation.fetch.endorser import Endorser, ObjectSpec
 from attestation.fetch.errors import FetchFailed
 from attestation.fetch.http import Fetcher
-from attestation.fetch.intel import crl_window
 from attestation.snp.endorsements import SnpEndorsements
 from attestation.snp.product import ProductLine
 from attestation.snp.report import SnpReport, parse_report

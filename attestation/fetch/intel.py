@@ -4,22 +4,27 @@ The quote's own certificate chain must end in a pinned root before anything is a
 forged quote causes no traffic and no entry in the cache.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from cryptography import x509
 
 from attestation.anchors import Anchor, TrustAnchors
 from attestation.errors import EndorsementMismatch, UntrustedEndorsement
 from attestation.fetch import pcs
 from attestation.fetch.cache import Window
+from attestation.fetch.crl import crl_window
 from attestation.fetch.endorser import Endorser, ObjectSpec
 from attestation.fetch.http import Fetcher
-from attestation.tdx.collateral import verify_qe_identity, verify_tcb_info
+from attestation.tdx.collateral import (
+    VerifiedQeIdentity,
+    VerifiedTcbInfo,
+    verify_qe_identity,
+    verify_tcb_info,
+)
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.tdx.pck import parse_pck_extension
 from attestation.tdx.quote import Tee, parse_quote
 from attestation.tdx.verifier import PCK_CHAIN_LENGTH, TCB_CHAIN_LENGTH
-from attestation.x509 import Certificate, VerifiedChain, parse_chain, verify_chain, verify_crl
+from attestation.x509 import VerifiedChain, parse_chain, verify_chain
 
 _SIGNER_ROLE = "SGX TCB Signing"
 _CAS: tuple[tuple[str, pcs.PckCa], ...] = (
@@ -66,20 +71,6 @@ def tdx_collateral(endorser: Endorser, quote: bytes, *, anchors: TrustAnchors) -
     )
 
 
-def crl_window(data: bytes, *, issuer: Certificate, what: str) -> Window:
-    """When a CRL of this issuer is current.
-
-    Raises: MalformedEvidence("format"); UntrustedEndorsement.
-    """
-    crl = verify_crl(data, issuer=issuer, what=what)
-    number = [e.value for e in crl.inner.extensions if isinstance(e.value, x509.CRLNumber)]
-    return Window(
-        issued=crl.last_update,
-        next_update=crl.next_update,
-        number=number[0].crl_number if number else None,
-    )
-
-
 def _platform(quote_bytes: bytes, anchors: TrustAnchors) -> _Platform:
     what = "PCK chain"
     quote = parse_quote(quote_bytes)
@@ -98,56 +89,64 @@ def _platform(quote_bytes: bytes, anchors: TrustAnchors) -> _Platform:
 
 
 def _tcb_info(platform: _Platform, edition: str) -> ObjectSpec:
-    def fetch(fetcher: Fetcher, base: str) -> bytes:
-        found = pcs.fetch_tcb_info(fetcher, base, tee=platform.tee, fmspc=platform.fmspc)
-        return found.to_bytes()
-
-    def verify(data: bytes) -> Window:
-        found = pcs.SignedText.from_bytes(data)
-        signer = _signer(found.issuer_chain, platform.chain.anchor)
+    def verify(found: pcs.SignedText, signer: VerifiedChain) -> VerifiedTcbInfo:
         info = verify_tcb_info(found.text, found.signature, signer=signer, tee=platform.tee)
         if info.fmspc != platform.fmspc:
             raise EndorsementMismatch(
                 "fmspc_mismatch",
                 f"TCB info is for {info.fmspc.hex()}, platform is {platform.fmspc.hex()}",
             )
-        return Window(
-            issued=info.issue_date,
-            next_update=info.next_update,
-            number=info.tcb_evaluation_data_number,
-        )
+        return info
 
-    return ObjectSpec(
+    return _signed(
+        platform,
         what="TCB info",
-        slot=f"dcap/{platform.root}/{platform.tee}/tcb/{platform.fmspc.hex()}/{edition}",
-        code="endorsement_missing",
-        service="pcs",
-        fetch=fetch,
+        name=f"tcb/{platform.fmspc.hex()}/{edition}",
+        fetch=lambda fetcher, base: pcs.fetch_tcb_info(
+            fetcher, base, tee=platform.tee, fmspc=platform.fmspc
+        ),
         verify=verify,
     )
 
 
 def _qe_identity(platform: _Platform, edition: str) -> ObjectSpec:
-    def fetch(fetcher: Fetcher, base: str) -> bytes:
-        return pcs.fetch_qe_identity(fetcher, base, tee=platform.tee).to_bytes()
+    return _signed(
+        platform,
+        what="QE identity",
+        name=f"qe/{edition}",
+        fetch=lambda fetcher, base: pcs.fetch_qe_identity(fetcher, base, tee=platform.tee),
+        verify=lambda found, signer: verify_qe_identity(
+            found.text, found.signature, signer=signer, tee=platform.tee
+        ),
+    )
 
-    def verify(data: bytes) -> Window:
+
+def _signed(
+    platform: _Platform,
+    *,
+    what: str,
+    name: str,
+    fetch: Callable[[Fetcher, str], pcs.SignedText],
+    verify: Callable[[pcs.SignedText, VerifiedChain], VerifiedTcbInfo | VerifiedQeIdentity],
+) -> ObjectSpec:
+    """What Intel's TCB signer signs, ordered by its date and TCB evaluation data number."""
+
+    def window(data: bytes) -> Window:
         found = pcs.SignedText.from_bytes(data)
-        signer = _signer(found.issuer_chain, platform.chain.anchor)
-        identity = verify_qe_identity(found.text, found.signature, signer=signer, tee=platform.tee)
+        verified = verify(found, _signer(found.issuer_chain, platform.chain.anchor))
         return Window(
-            issued=identity.issue_date,
-            next_update=identity.next_update,
-            number=identity.tcb_evaluation_data_number,
+            issued=verified.issue_date,
+            next_update=verified.next_update,
+            number=verified.tcb_evaluation_data_number,
         )
 
     return ObjectSpec(
-        what="QE identity",
-        slot=f"dcap/{platform.root}/{platform.tee}/qe/{edition}",
+        what=what,
+        slot=f"dcap/{platform.root}/{platform.tee}/{name}",
         code="endorsement_missing",
         service="pcs",
-        fetch=fetch,
-        verify=verify,
+        fetch=lambda fetcher, base: fetch(fetcher, base).to_bytes(),
+        verify=window,
     )
 
 

@@ -7,9 +7,9 @@ served to the public: they come with the report. What comes back is unverified.
 from dataclasses import dataclass
 
 from attestation.certificate import MAX_CERTIFICATE_BYTES
+from attestation.fetch.crl import crl_bytes
 from attestation.fetch.errors import FetchFailed
 from attestation.fetch.http import Asked, Fetcher
-from attestation.fetch.pcs import crl_bytes
 from attestation.snp.product import PRODUCTS, ProductLine, product_of_cpuid
 from attestation.snp.report import SigningKey, SnpReport
 from attestation.x509 import MAX_CRL_BYTES

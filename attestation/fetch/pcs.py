@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from attestation.errors import MalformedEvidence
+from attestation.fetch.crl import crl_bytes
 from attestation.fetch.errors import FetchFailed, MissingCode
 from attestation.fetch.http import Answer, Asked, Fetcher
 from attestation.strict_json import hex_bytes, parse_object, require_keys, text
@@ -23,9 +24,6 @@ PckCa = Literal["platform", "processor"]
 MAX_CHAIN_HEADER_BYTES = 32 * 1024
 MAX_ANSWER_BYTES = MAX_OBJECT_BYTES + 1024  # the object, its signature and the names of both
 _MEMBER = re.compile(r'\s*[{,]\s*"([A-Za-z]+)"\s*:\s*')
-_HEX = re.compile(rb"[0-9A-Fa-f]+")
-_DER_SEQUENCE_START = b"\x30"
-_PEM_CRL_START = b"-----BEGIN X509 CRL-----"
 _CHAIN_HEADERS = {
     "tcbInfo": "tcb-info-issuer-chain",
     "enclaveIdentity": "sgx-enclave-identity-issuer-chain",
@@ -103,15 +101,6 @@ def fetch_root_crl(fetcher: Fetcher, base: str) -> bytes:
         max_bytes=MAX_CRL_BYTES,
     )
     return crl_bytes(fetcher.fetch(asked).content, asked)
-
-
-def crl_bytes(content: bytes, asked: Asked) -> bytes:
-    """A CRL in DER or PEM; a PCCS sends the hex of DER.  Raises: FetchFailed("content")."""
-    if _HEX.fullmatch(content.strip()) and len(content.strip()) % 2 == 0:
-        content = bytes.fromhex(content.decode("ascii"))
-    if not content.startswith((_DER_SEQUENCE_START, _PEM_CRL_START)):
-        raise FetchFailed(asked.code, "content", f"{asked.what}: the answer is no CRL")
-    return content
 
 
 def parse_signed(answer: Answer, member: str, what: str) -> SignedText:

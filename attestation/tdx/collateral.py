@@ -6,16 +6,21 @@ unknown TCB status is an error, not a default.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar, get_args
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from attestation.errors import EndorsementMismatch, MalformedEvidence, UntrustedEndorsement
+from attestation.errors import (
+    EndorsementCode,
+    EndorsementMismatch,
+    MalformedEvidence,
+    UntrustedEndorsement,
+)
 from attestation.strict_json import (
     JsonObject,
     JsonValue,
@@ -29,17 +34,18 @@ from attestation.strict_json import (
 from attestation.tdx.quote import Tee
 from attestation.x509 import VerifiedChain
 
-TcbStatus = Literal[
+LevelStatus = Literal[  # what a TCB level of the collateral may say
     "UpToDate",
     "SWHardeningNeeded",
     "ConfigurationNeeded",
     "ConfigurationAndSWHardeningNeeded",
     "OutOfDate",
     "OutOfDateConfigurationNeeded",
-    "TDRelaunchAdvised",
-    "TDRelaunchAdvisedConfigurationNeeded",
     "Revoked",
-]  # the two of TDRelaunch come of comparing levels; collateral itself may not say them
+]
+TcbStatus = Literal[  # and what comes of comparing levels
+    LevelStatus, "TDRelaunchAdvised", "TDRelaunchAdvisedConfigurationNeeded"
+]
 
 Level = TypeVar("Level")
 
@@ -50,18 +56,10 @@ MAX_ADVISORIES = 256
 NUM_COMPONENTS = 16
 MAX_SVN = 0xFF
 SIGNATURE_BYTES = 64
-_PLATFORM_STATUSES = frozenset(
-    {
-        "UpToDate",
-        "SWHardeningNeeded",
-        "ConfigurationNeeded",
-        "ConfigurationAndSWHardeningNeeded",
-        "OutOfDate",
-        "OutOfDateConfigurationNeeded",
-        "Revoked",
-    }
+_PLATFORM_STATUSES: frozenset[LevelStatus] = frozenset(get_args(LevelStatus))
+_ENCLAVE_STATUSES: frozenset[LevelStatus] = frozenset(  # of a QE or a TDX module
+    {"UpToDate", "OutOfDate", "Revoked"}
 )
-_ENCLAVE_STATUSES = frozenset({"UpToDate", "OutOfDate", "Revoked"})  # of a QE or a TDX module
 _TCB_INFO_IDS: dict[Tee, str] = {"tdx": "TDX", "sgx": "SGX"}
 _QE_IDS: dict[Tee, str] = {"tdx": "TD_QE", "sgx": "QE"}
 _TCB_INFO_VERSION = 3
@@ -69,25 +67,28 @@ _QE_IDENTITY_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformLevel:
-    """One TCB level of the platform; ``tdx_svns`` is empty for SGX."""
+class TcbLevel:
+    """What a TCB level means to those who reach it, and no higher one."""
 
-    sgx_svns: tuple[int, ...]
-    pce_svn: int
-    tdx_svns: tuple[int, ...]
     status: TcbStatus
     tcb_date: datetime
     advisories: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnclaveLevel:
+class PlatformLevel(TcbLevel):
+    """One TCB level of the platform; ``tdx_svns`` is empty for SGX."""
+
+    sgx_svns: tuple[int, ...]
+    pce_svn: int
+    tdx_svns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnclaveLevel(TcbLevel):
     """One TCB level of a Quoting Enclave or TDX module."""
 
     isv_svn: int
-    status: TcbStatus
-    tcb_date: datetime
-    advisories: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +140,8 @@ def verify_tcb_info(
     Raises: UntrustedEndorsement("tcb_info_signature"); EndorsementMismatch("tcb_info_mismatch");
     MalformedEvidence("format").
     """
-    data = signed_text.encode("utf-8")
-    if not _is_signed(data, signature, signer):
-        raise UntrustedEndorsement("tcb_info_signature", "TCB info: signature does not hold")
-    info = parse_object(
-        data, what="TCB info", max_bytes=MAX_OBJECT_BYTES, max_depth=MAX_OBJECT_DEPTH
+    info = _signed_object(
+        signed_text, signature, signer, what="TCB info", code="tcb_info_signature"
     )
     want = (_TCB_INFO_IDS[tee], _TCB_INFO_VERSION, 0)
     if (info.get("id"), info.get("version"), info.get("tcbType")) != want:
@@ -175,11 +173,8 @@ def verify_qe_identity(
     Raises: UntrustedEndorsement("qe_identity_signature");
     EndorsementMismatch("qe_identity_mismatch"); MalformedEvidence("format").
     """
-    data = signed_text.encode("utf-8")
-    if not _is_signed(data, signature, signer):
-        raise UntrustedEndorsement("qe_identity_signature", "QE identity: signature does not hold")
-    identity = parse_object(
-        data, what="QE identity", max_bytes=MAX_OBJECT_BYTES, max_depth=MAX_OBJECT_DEPTH
+    identity = _signed_object(
+        signed_text, signature, signer, what="QE identity", code="qe_identity_signature"
     )
     want = (_QE_IDS[tee], _QE_IDENTITY_VERSION)
     if (identity.get("id"), identity.get("version")) != want:
@@ -213,6 +208,21 @@ def require_current(what: str, issue_date: datetime, next_update: datetime, at: 
         raise UntrustedEndorsement(
             "collateral_expired", f"{what}: its next update was due {next_update:%Y-%m-%d %H:%M}"
         )
+
+
+def _signed_object(
+    signed_text: str,
+    signature: bytes,
+    signer: VerifiedChain,
+    *,
+    what: str,
+    code: EndorsementCode,
+) -> JsonObject:
+    """The object in the text, read only once its signature holds."""
+    data = signed_text.encode("utf-8")
+    if not _is_signed(data, signature, signer):
+        raise UntrustedEndorsement(code, f"{what}: signature does not hold")
+    return parse_object(data, what=what, max_bytes=MAX_OBJECT_BYTES, max_depth=MAX_OBJECT_DEPTH)
 
 
 def _is_signed(data: bytes, signature: bytes, signer: VerifiedChain) -> bool:
@@ -256,14 +266,8 @@ def _enclave_level(level: JsonObject) -> EnclaveLevel:
 
 
 def _module_identity(entry: JsonObject) -> TdxModule:
-    identity = _module(entry, text(entry.get("id"), "tdxModuleIdentities id"))
-    return TdxModule(
-        module_id=identity.module_id,
-        mr_signer=identity.mr_signer,
-        attributes=identity.attributes,
-        attributes_mask=identity.attributes_mask,
-        levels=_levels(entry, _enclave_level),
-    )
+    module = _module(entry, text(entry.get("id"), "tdxModuleIdentities id"))
+    return replace(module, levels=_levels(entry, _enclave_level))
 
 
 def _module(entry: JsonObject, module_id: str) -> TdxModule:
@@ -290,11 +294,11 @@ def _svn(item: JsonValue) -> int:
     return integer(svn, "svn", maximum=MAX_SVN)
 
 
-def _status(level: JsonObject, known: frozenset[str]) -> TcbStatus:
+def _status(level: JsonObject, known: frozenset[LevelStatus]) -> LevelStatus:
     status = text(level.get("tcbStatus"), "tcbStatus")
     if status not in known:
         raise MalformedEvidence("format", "tcbStatus: not a status that this object may have")
-    return cast("TcbStatus", status)
+    return status
 
 
 def _advisories(level: JsonObject) -> tuple[str, ...]:

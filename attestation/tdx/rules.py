@@ -6,6 +6,7 @@ A rule takes verified claims and returns nothing or raises PolicyViolation with 
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import get_args
 
 from attestation.errors import PolicyCode, PolicyViolation
 from attestation.policy_table import PolicyTable, in_form, in_hex
@@ -19,6 +20,7 @@ from attestation.rules import (
     listed,
     read_reference_values,
 )
+from attestation.tdx.collateral import TcbStatus
 from attestation.tdx.pck import PPID_BYTES
 from attestation.tdx.quote import EnclaveReport, TdReport
 from attestation.tdx.verifier import TdxClaims
@@ -29,18 +31,7 @@ _SEPT_VE_DISABLE = 1 << 28
 _MIGRATABLE = 1 << 29
 _KNOWN_TD_BITS = _TD_DEBUG | _SEPT_VE_DISABLE | _MIGRATABLE | 1 << 30 | 1 << 31 | 1 << 63
 _XFAM_FIXED_ONE = 0b11  # x87 and SSE state
-ALLOWABLE_STATUSES = frozenset(
-    {
-        "UpToDate",
-        "SWHardeningNeeded",
-        "ConfigurationNeeded",
-        "ConfigurationAndSWHardeningNeeded",
-        "OutOfDate",
-        "OutOfDateConfigurationNeeded",
-        "TDRelaunchAdvised",
-        "TDRelaunchAdvisedConfigurationNeeded",
-    }
-)  # Revoked can never be allowed
+ALLOWABLE_STATUSES = frozenset(get_args(TcbStatus)) - {"Revoked"}
 REGISTERS = dict.fromkeys(("mrtd", "mrseam", "rtmr0", "rtmr1", "rtmr2", "rtmr3"), 48)  # bytes
 _ADVISORY = re.compile(r"INTEL-SA-\d{5}")
 TEE_TCB_SVN_BYTES = 16

@@ -12,6 +12,7 @@ from attestation.errors import EndorsementMismatch
 from attestation.tdx.collateral import (
     EnclaveLevel,
     PlatformLevel,
+    TcbLevel,
     TcbStatus,
     TdxModule,
     VerifiedQeIdentity,
@@ -137,11 +138,11 @@ def merge(
             status = "Revoked"
         elif level.status == "OutOfDate":
             status = _OUT_OF_DATE_WITH.get(status, status)
-    advisories = {*platform.advisories, *(a for level in enclaves for a in level.advisories)}
+    levels: list[TcbLevel] = [platform, *enclaves]
     return TcbAppraisal(
         status=status,
-        advisories=tuple(sorted(advisories)),
-        tcb_date=min(platform.tcb_date, *(level.tcb_date for level in enclaves)),
+        advisories=tuple(sorted({each for level in levels for each in level.advisories})),
+        tcb_date=min(level.tcb_date for level in levels),
     )
 
 
