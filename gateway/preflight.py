@@ -6,6 +6,7 @@ Each check returns its complaint with the next step, so that all of them are sho
 import fcntl
 import os
 import shutil
+import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ def find_problems(config: StarshadeConfig) -> list[Failure]:
         ),
         _same_port_problem(config),
         _policy_problem(config),
+        authorities_problem(config),
         _model_problem(config),
     )
     return [problem for problem in checks if problem is not None]
@@ -167,6 +169,23 @@ def _policy_problem(config: StarshadeConfig) -> Failure | None:
         code="policy_not_found",
         next_step=f"use {' or '.join(SHIPPED_POLICIES)}, or the path of a policy file",
     )
+
+
+def authorities_problem(config: StarshadeConfig) -> Failure | None:
+    """Found at the start: the first fetch may be hours away, and would fail for every worker."""
+    settings = config.gateway.collateral
+    if settings.ca_file is None or settings.offline:
+        return None
+    try:
+        ssl.create_default_context(cafile=settings.ca_file)
+    except OSError:  # ssl.SSLError is one too
+        return Failure(
+            f"gateway.collateral.ca_file: no CA certificates in {settings.ca_file}",
+            exit_code=ExitCode.USAGE,
+            code="config_invalid",
+            next_step="name a PEM file of the CA that the vendors' mirrors or the proxy present",
+        )
+    return None
 
 
 def _model_problem(config: StarshadeConfig) -> Failure | None:

@@ -15,6 +15,7 @@ from gateway.dev_key import ensure_dev_key
 from gateway.faults import os_error_text
 from gateway.files import PRIVATE_UMASK, make_dir
 from gateway.models import ModelError, model_file
+from gateway.preflight import authorities_problem
 from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
 from telemetry.logs import configure_logging
@@ -27,6 +28,8 @@ WANTED_FILES = 65_536  # open at once: connections of clients and to workers
 def run_gateway(config: StarshadeConfig, *, keep_dev_key: bool) -> None:
     """`starshade serve`. Raises: Failure."""
     _begin()
+    if (problem := authorities_problem(config)) is not None:
+        raise problem
 
     @_database_explained
     def serve() -> None:

@@ -189,6 +189,8 @@ def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
         ({"STARSHADE_POLICY": "POLICY"}, "policy_invalid"),
         ({"STARSHADE_DATABASE_URL": "sqlite:////proc/none/gateway.db"}, "database_unavailable"),
         ({"STARSHADE_GATEWAY__HOST": "203.0.113.7"}, "start_failed"),
+        ({"STARSHADE_GATEWAY__COLLATERAL__CA_FILE": "/no/ca.pem"}, "config_invalid"),
+        ({"STARSHADE_GATEWAY__COLLATERAL__CA_FILE": "POLICY"}, "config_invalid"),
     ],
 )
 def test_a_gateway_that_cannot_start_says_so(

@@ -117,6 +117,15 @@ def test_a_file_that_is_no_gguf_is_refused(config: StarshadeConfig, tmp_path: Pa
     assert codes(altered(config, worker__model=str(other))) == ["model_file_unusable"]
 
 
+def test_a_file_of_authorities_that_is_none_is_found(config: StarshadeConfig) -> None:
+    bad = altered(config, gateway__collateral__ca_file="/no/ca.pem")
+    (problem,) = preflight.find_problems(bad)
+    assert problem.code == "config_invalid"
+    assert "gateway.collateral.ca_file: no CA certificates in /no/ca.pem" in str(problem)
+    offline = {"gateway__collateral__offline": True, "gateway__collateral__ca_file": "/no/ca.pem"}
+    assert codes(altered(config, **offline)) == []  # then nobody is asked
+
+
 def test_a_full_disk_is_found_before_the_pull(
     config: StarshadeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
