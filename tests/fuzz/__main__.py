@@ -75,7 +75,7 @@ def _fuzz(target: Target, options: argparse.Namespace) -> Failure | None:
         target,
         num_inputs=options.inputs,
         seed=options.seed,
-        show=lambda line: click.echo(f"\r{line}", nl=False, err=True),
+        show=_show if sys.stderr.isatty() else lambda line: None,
     )
     seconds = time.monotonic() - started
     if failure is None:
@@ -88,6 +88,10 @@ def _fuzz(target: Target, options: argparse.Namespace) -> Failure | None:
         click.echo(failure.problem)
     sys.stdout.flush()
     return failure
+
+
+def _show(line: str) -> None:
+    click.echo(f"\r{line}", nl=False, err=True)
 
 
 def _parser() -> argparse.ArgumentParser:
