@@ -65,6 +65,11 @@ def _hang(data: bytes) -> None:
         time.sleep(0.001)
 
 
+def _spin(data: bytes) -> None:
+    while data[:1] != b"a":
+        pass
+
+
 def _grow(data: bytes) -> None:
     if len(data) > 40:
         bytearray(driver.MAX_GROWTH_BYTES * 2)[:] = b"x" * (driver.MAX_GROWTH_BYTES * 2)
@@ -76,11 +81,18 @@ def _refuse(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("parse", "problem"),
-    [(_raise_key_error, "KeyError"), (_hang, "takes longer"), (_grow, "peak memory grew")],
+    [
+        (_raise_key_error, "KeyError"),
+        (_hang, "takes longer"),
+        (_spin, "takes longer"),
+        (_grow, "peak memory grew"),
+    ],
 )
 def test_a_broken_parser_is_found_with_the_input_that_breaks_it(
-    parse: object, problem: str
+    parse: object, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(driver, "MAX_WAIT_S", 1000.0 if parse is _spin else 1.0)
+    monkeypatch.setattr(driver, "MAX_CPU_S", 0.5)
     target = _target(parse)
 
     failure = fuzz_apart(target, num_inputs=1000, seed=3, show=lambda line: None)
