@@ -11,8 +11,9 @@ import numpy as np
 from runtime.devices.base import Device
 from runtime.errors import InvalidConfig
 from runtime.kernels.registry import load_kernels
-from runtime.models.config import ModelConfig, parse_config
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, DecoderWeights, KVCache, StepInputs, rotations
+from runtime.models.gguf_config import parse_config
 from runtime.models.registry import find_architecture
 from runtime.plan import Float32Array, StepPlan
 from runtime.tokenizer import Tokenizer
@@ -112,7 +113,7 @@ class ModelRunner:
         upload, wide = self._device.upload, np.int64
         return StepInputs(
             token_ids=upload(plan.token_ids.astype(wide)),
-            rotations=upload(rotations(self._decoder.config, plan.positions)),
+            rotations=upload(rotations(self._decoder.config.rope_tables[0], plan.positions)),
             slots=upload(plan.slot_mapping),
             logits_rows=upload(plan.logits_rows.astype(wide)),
             attention=self._decoder.kernels.paged_attention.prepare(

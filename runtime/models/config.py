@@ -1,11 +1,17 @@
-"""What shape is the model?  Parsed once from GGUF metadata, bounded, consistent or refused."""
+"""What shape is the model, and which switches does its forward pass have?
 
-from collections.abc import Mapping
+One decoder runs every architecture; what differs is data here. A parser (``gguf_config``,
+``hf_config``) fills it from a file, bounded and consistent or refused.
+"""
+
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from runtime.weights.errors import MalformedModelError, ModelLimitError, UnsupportedModelError
-from runtime.weights.gguf import MetadataValue
 
 MAX_LAYERS = 512  # the deepest published models have fewer than 130
 MAX_WIDTH = 1 << 17  # hidden and feed-forward sizes
@@ -14,10 +20,34 @@ MAX_HEAD_DIM = 1024
 MAX_VOCABULARY = 1 << 20
 MAX_CONTEXT_TOKENS = 1 << 20
 
+RopeStyle: TypeAlias = Literal["interleaved", "half"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RopeTable:
+    """Rotation of a position: pair j turns by ``position * inverse_frequencies[j]``.
+
+    All scaling is folded in. ``inverse_frequencies``: (rotary_dim / 2,) float64, radians per
+    position. Rotated items are multiplied by ``attention_factor`` (YaRN and LongRoPE, else 1).
+    """
+
+    inverse_frequencies: npt.NDArray[np.float64]
+    attention_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelConfig:
-    """Sizes of one decoder; every query head group shares one KV head."""
+    """Sizes and switches of one decoder; every query head group shares one KV head.
+
+    ``rope_style``: a pair is items (2j, 2j + 1) of a head, ``interleaved``, or items
+    (j, j + rotary_dim / 2), ``half``; items from ``rotary_dim`` on are not rotated.
+    ``layer_rope``: the index into ``rope_tables``, per layer.
+    ``windows``: per layer, 0 sees all; W: position i sees j with i - W < j <= i.
+    Soft caps bound scores and logits to cap * tanh(x / cap); 0 means none.
+    ``post_norms``: attention and feed-forward outputs are normed before they are added.
+    Norm weights multiply as they are: Gemma's 1 + w is folded in when weights are loaded.
+    """
 
     architecture: str
     vocab_size: int
@@ -28,79 +58,39 @@ class ModelConfig:
     hidden_size: int
     ffn_size: int
     max_context_tokens: int
-    rope_theta: float
     eps: float
+    rope_style: RopeStyle
+    rotary_dim: int
+    rope_tables: tuple[RopeTable, ...]
+    layer_rope: tuple[int, ...]
+    windows: tuple[int, ...]
+    query_scale: float
+    attention_softcap: float = 0.0
+    final_softcap: float = 0.0
+    embedding_scale: float = 1.0
+    activation: Activation = "silu"
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
 
 
-def parse_config(metadata: Mapping[str, MetadataValue], *, vocab_size: int) -> ModelConfig:
-    """The sizes that ``metadata`` states for its ``general.architecture``.
+def require_consistent(config: ModelConfig) -> None:
+    """What no parser may get past, whatever its file said.
 
-    Raises: MalformedModelError, ModelLimitError; UnsupportedModelError for what would change the
-    computation and is not implemented (RoPE scaling, partial rotation, sliding windows, experts).
+    Raises: MalformedModelError, ModelLimitError, UnsupportedModelError.
     """
-    architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str):
-        raise MalformedModelError("general.architecture is missing")
-    fields = _Fields(metadata, architecture)
-    num_heads = fields.count("attention.head_count", MAX_HEADS)
-    hidden_size = fields.count("embedding_length", MAX_WIDTH)
-    config = ModelConfig(
-        architecture=architecture,
-        vocab_size=vocab_size,
-        num_layers=fields.count("block_count", MAX_LAYERS),
-        num_heads=num_heads,
-        num_kv_heads=fields.count("attention.head_count_kv", MAX_HEADS, default=num_heads),
-        head_dim=fields.count(
-            "attention.key_length", MAX_HEAD_DIM, default=max(1, hidden_size // num_heads)
-        ),
-        hidden_size=hidden_size,
-        ffn_size=fields.count("feed_forward_length", MAX_WIDTH),
-        max_context_tokens=fields.count("context_length", MAX_CONTEXT_TOKENS),
-        rope_theta=fields.positive("rope.freq_base", default=10000.0),  # llama.cpp's default
-        eps=fields.positive("attention.layer_norm_rms_epsilon"),
-    )
-    _require_consistent(config, fields)
-    return config
-
-
-def _require_consistent(config: ModelConfig, fields: "_Fields") -> None:
     if not 1 <= config.vocab_size <= MAX_VOCABULARY:
         raise ModelLimitError(f"the vocabulary has {config.vocab_size} tokens")
     if config.num_heads % config.num_kv_heads or config.head_dim % 2:
         raise MalformedModelError("heads, KV heads and head size do not fit each other")
-    head_dim = config.head_dim
-    same = {
-        "vocab_size": config.vocab_size,
-        "attention.value_length": head_dim,
-        "rope.dimension_count": head_dim,
-    }
-    for name, want in same.items():
-        if (got := fields.get(name, want)) != want:
-            raise UnsupportedModelError(f"{config.architecture}.{name} is {got}, want {want}")
-    absent = ("rope.scaling.type", "rope.scaling.factor", "attention.sliding_window")
-    for name in (*absent, "expert_count"):
-        if fields.get(name, None) not in (None, "none", 0, 1.0):
-            raise UnsupportedModelError(f"{config.architecture}.{name} is set")
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    metadata: Mapping[str, MetadataValue]
-    architecture: str
-
-    def get(self, name: str, default: MetadataValue | None) -> MetadataValue | None:
-        return self.metadata.get(f"{self.architecture}.{name}", default)
-
-    def count(self, name: str, limit: int, *, default: int | None = None) -> int:
-        value = self.get(name, default)
-        if type(value) is not int or value < 1:
-            raise MalformedModelError(f"{self.architecture}.{name} is no positive count")
-        if value > limit:
-            raise ModelLimitError(f"{self.architecture}.{name} is {value}, at most {limit}")
-        return value
-
-    def positive(self, name: str, *, default: float | None = None) -> float:
-        value = self.get(name, default)
-        if not isinstance(value, float) or not isfinite(value) or value <= 0:
-            raise MalformedModelError(f"{self.architecture}.{name} is no positive number")
-        return value
+    if config.num_heads * config.head_dim > MAX_WIDTH:
+        raise ModelLimitError("the query heads are wider than a layer may be")
+    if config.rotary_dim % 2 or not 0 < config.rotary_dim <= config.head_dim:
+        raise UnsupportedModelError(f"{config.rotary_dim} of {config.head_dim} items are rotated")
+    numbers = (config.query_scale, config.attention_softcap, config.final_softcap, config.eps)
+    if not all(isfinite(number) and number >= 0 for number in numbers):
+        raise MalformedModelError("a scale or soft cap is negative or not finite")
+    for table in config.rope_tables:
+        frequencies = table.inverse_frequencies
+        if frequencies.shape != (config.rotary_dim // 2,) or not np.isfinite(frequencies).all():
+            raise MalformedModelError("the rotary frequencies do not fit the head")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, RopeTable
 from runtime.plan import Int32Array
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Decoder:
         self.config = config
         self.weights = weights
         self.kernels = kernels
-        self._scale = config.head_dim**-0.5
+        self._scale = config.query_scale
 
     def forward(self, inputs: StepInputs, cache: KVCache) -> Tensor:
         """Logits (S, V) of ``inputs.logits_rows``; writes this step's keys and values."""
@@ -97,12 +97,11 @@ class Decoder:
         ).flatten(1)
 
 
-def rotations(config: ModelConfig, positions: Int32Array) -> npt.NDArray[np.complex64]:
-    """exp(i * position * theta^(-2j / D)) for j < D / 2: (T, D / 2), computed in float64."""
-    pairs = np.arange(0, config.head_dim, 2, dtype=np.float64)
-    angles = np.outer(positions, config.rope_theta ** (-pairs / config.head_dim))
-    turned: npt.NDArray[np.complex64] = (np.cos(angles) + 1j * np.sin(angles)).astype(np.complex64)
-    return turned
+def rotations(table: RopeTable, positions: Int32Array) -> npt.NDArray[np.complex64]:
+    """factor * exp(i * position * frequency): (T, rotary_dim / 2), computed in float64."""
+    angles = np.outer(positions, table.inverse_frequencies)
+    turned: npt.NDArray[np.complex128] = np.exp(1j * angles) * table.attention_factor
+    return turned.astype(np.complex64)
 
 
 def load_llama(config: ModelConfig, source: TensorSource, device: Device) -> DecoderWeights:

@@ -18,6 +18,7 @@ class TensorType:
     """A storage type: ``dequantize`` takes whole blocks as (bytes,) uint8, returns (items,)."""
 
     name: str
+    ggml_id: int  # enum ggml_type
     block_items: int
     block_bytes: int
     dequantize: Callable[[Bytes], Floats]
@@ -58,9 +59,10 @@ def dequantize_q4_1(raw: Bytes) -> Floats:
     return items.reshape(-1)
 
 
-TENSOR_TYPES: Mapping[int, TensorType] = {
-    0: TensorType(name="F32", block_items=1, block_bytes=4, dequantize=dequantize_f32),
-    1: TensorType(name="F16", block_items=1, block_bytes=2, dequantize=dequantize_f16),
-    3: TensorType(name="Q4_1", block_items=32, block_bytes=20, dequantize=dequantize_q4_1),
-    8: TensorType(name="Q8_0", block_items=32, block_bytes=34, dequantize=dequantize_q8_0),
-}
+_ALL = (
+    TensorType(name="F32", ggml_id=0, block_items=1, block_bytes=4, dequantize=dequantize_f32),
+    TensorType(name="F16", ggml_id=1, block_items=1, block_bytes=2, dequantize=dequantize_f16),
+    TensorType(name="Q4_1", ggml_id=3, block_items=32, block_bytes=20, dequantize=dequantize_q4_1),
+    TensorType(name="Q8_0", ggml_id=8, block_items=32, block_bytes=34, dequantize=dequantize_q8_0),
+)
+TENSOR_TYPES: Mapping[int, TensorType] = {kind.ggml_id: kind for kind in _ALL}
