@@ -171,10 +171,10 @@ class Engine:
             ]
         else:
             ended_ns = self._clock_ns()
-            self._scheduler.commit(step)
+            self._scheduler.commit(step, [(token_id,) for token_id in token_ids])
             new_deltas = [
-                self._append(sequence, token_id, now_ns=ended_ns)
-                for sequence, token_id in zip(step.sampled, token_ids, strict=True)
+                self._append(row.sequence, token_id, now_ns=ended_ns)
+                for row, token_id in zip(step.sampled, token_ids, strict=True)
             ]
         self._report(step, new_deltas, started_ns, ended_ns, error_type)
         return deltas + new_deltas
@@ -182,11 +182,11 @@ class Engine:
     def _next_token_ids(self, step: ScheduledStep) -> list[int]:
         rows = [
             SampleRow(
-                params=sequence.request.sampling,
-                rng_seed=sequence.rng_seed,
-                step=sequence.num_output_tokens,
+                params=row.sequence.request.sampling,
+                rng_seed=row.sequence.rng_seed,
+                step=row.sequence.num_output_tokens,
             )
-            for sequence in step.sampled
+            for row in step.sampled
         ]
         token_ids = self._run_and_sample(step.plan, rows)
         if len(token_ids) != len(rows):
@@ -197,7 +197,6 @@ class Engine:
 
     def _append(self, sequence: Sequence, token_id: int, *, now_ns: int) -> Delta:
         request_id = sequence.request.request_id
-        sequence.token_ids.append(token_id)
         if sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
         is_last = sequence.num_output_tokens >= sequence.max_output_tokens

@@ -11,6 +11,7 @@ always one that advances.
 """
 
 from collections import deque
+from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
 from runtime.config import EngineConfig
@@ -27,7 +28,7 @@ class ScheduledStep:
 
     plan: StepPlan
     rows: tuple[ScheduledRow, ...]
-    sampled: tuple[Sequence, ...]  # in the order of ``plan.logits_rows``
+    sampled: tuple[ScheduledRow, ...]  # in the order of ``plan.logits_rows``, 1 + drafts each
     num_preempted: int
 
 
@@ -65,7 +66,7 @@ class Scheduler:
         Raises: InvariantBroken when there is work and none of it can advance.
         """
         rows, num_preempted = self._schedule_single_tokens()
-        budget = self._config.max_batch_tokens - len(rows)
+        budget = self._config.max_batch_tokens - sum(row.num_planned_tokens for row in rows)
         for sequence in self._running:
             if budget > 0 and sequence.num_uncomputed_tokens > 1:
                 rows.append(_chunk(sequence, budget))
@@ -80,21 +81,40 @@ class Scheduler:
         return ScheduledStep(
             plan=build_plan(rows, block_size=self._config.block_size),
             rows=tuple(rows),
-            sampled=tuple(row.sequence for row in rows if row.is_sampled),
+            sampled=tuple(row for row in rows if row.is_sampled),
             num_preempted=num_preempted,
         )
 
-    def commit(self, step: ScheduledStep) -> None:
-        """The step has run: its tokens are computed."""
+    def commit(self, step: ScheduledStep, new_token_ids: Rows[Rows[int]]) -> None:
+        """The step has run: its tokens are computed, and each sampled row goes on with new ones.
+
+        ``new_token_ids[i]`` of ``step.sampled[i]``: the accepted prefix of its drafts, then the
+        one token that no draft stood for; appended here. What was computed of rejected drafts is
+        never counted, so the next step overwrites it and no key ever leads to it. A sequence that
+        finished while the step ran is passed over.
+
+        Raises: InvariantBroken when new tokens contradict the drafts they were computed with.
+        """
+        if len(new_token_ids) != len(step.sampled):
+            raise InvariantBroken("commit: one list of new tokens is due for each sampled row")
+        nums_accepted: dict[Sequence, int] = {}
+        for row, token_ids in zip(step.sampled, new_token_ids, strict=True):
+            num_accepted = len(token_ids) - 1
+            if num_accepted < 0 or tuple(token_ids[:-1]) != row.draft_token_ids[:num_accepted]:
+                raise InvariantBroken("commit: the new tokens do not continue the drafts")
+            nums_accepted[row.sequence] = num_accepted
+            row.sequence.token_ids.extend(token_ids)
         for row in step.rows:
-            self.kv.commit(row.sequence, num_tokens=row.num_tokens)
+            if row.sequence.status is SequenceStatus.RUNNING:
+                num_tokens = row.num_tokens + nums_accepted.get(row.sequence, 0)
+                self.kv.commit(row.sequence, num_tokens=num_tokens)
 
     def _schedule_single_tokens(self) -> tuple[list[ScheduledRow], int]:
         """Rows of one token, oldest first, and how many younger sequences made room for them.
 
         A victim is younger than the sequence it makes room for, so it has no row yet.
         """
-        rows: list[ScheduledRow] = []
+        decoding: list[Sequence] = []
         num_preempted = 0
         for sequence in tuple(self._running):
             if sequence.num_uncomputed_tokens != 1:  # a victim has lost its computed tokens
@@ -103,8 +123,25 @@ class Scheduler:
                 self._preempt_youngest()
                 num_preempted += 1
             if sequence.status is SequenceStatus.RUNNING:
-                rows.append(ScheduledRow(sequence=sequence, num_tokens=1))
+                decoding.append(sequence)
+        spare_tokens = self._config.max_batch_tokens - len(decoding) - 1  # a prefill gets one
+        rows: list[ScheduledRow] = []
+        for sequence in decoding:
+            drafts = self._take_drafts(sequence, spare_tokens)
+            spare_tokens -= len(drafts)
+            rows.append(ScheduledRow(sequence=sequence, num_tokens=1, draft_token_ids=drafts))
         return rows, num_preempted
+
+    def _take_drafts(self, sequence: Sequence, spare_tokens: int) -> tuple[int, ...]:
+        """As many drafts as the budget, the output's bound and the blocks at hand allow."""
+        proposed, sequence.draft_token_ids = sequence.draft_token_ids, ()
+        if not proposed:
+            return ()
+        num_due = sequence.max_output_tokens - sequence.num_output_tokens
+        drafts = proposed[: max(0, min(spare_tokens, num_due - 1))]
+        if not self.kv.grow(sequence, num_drafts=len(drafts)):
+            drafts = drafts[: self.kv.num_spare_slots(sequence)]
+        return drafts
 
     def _preempt_youngest(self) -> None:
         victim = self._running.pop()

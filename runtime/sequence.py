@@ -161,6 +161,7 @@ class Sequence:
         "block_keys",
         "block_table",
         "cached_tokens",
+        "draft_token_ids",
         "first_scheduled_ns",
         "first_token_ns",
         "max_output_tokens",
@@ -180,6 +181,7 @@ class Sequence:
         self.status = SequenceStatus.WAITING
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_computed_tokens = 0
+        self.draft_token_ids: tuple[int, ...] = ()  # guesses for the next step, which takes them
         self.block_table = BlockTable()
         self.block_keys: list[BlockKey] = []  # of the leading full blocks, as far as asked for
         self.cached_tokens: int | None = None  # None until it first ran
@@ -215,6 +217,7 @@ class Sequence:
         """Running -> waiting; what was computed is lost, what was generated is kept."""
         self._move(SequenceStatus.WAITING)
         self.num_computed_tokens = 0
+        self.draft_token_ids = ()
 
     def finish(self) -> None:
         self._move(SequenceStatus.FINISHED)

@@ -43,14 +43,19 @@ class KVCacheManager:
             sequence.block_table.append(self.pool.allocate())
         return len(cached) * self._config.block_size
 
-    def grow(self, sequence: Sequence) -> bool:
-        """Make room for the sequence's newest token; False, and no change, when there is none."""
-        if len(sequence.block_table) >= self._num_blocks_for(sequence.num_tokens):
-            return True
-        if self.pool.num_available == 0:
+    def grow(self, sequence: Sequence, *, num_drafts: int = 0) -> bool:
+        """Make room for the sequence's tokens and drafts; False, and no change, without it."""
+        num_blocks = self._num_blocks_for(sequence.num_tokens + num_drafts)
+        num_new = num_blocks - len(sequence.block_table)
+        if num_new > self.pool.num_available:
             return False
-        sequence.block_table.append(self.pool.allocate())
+        for _ in range(num_new):
+            sequence.block_table.append(self.pool.allocate())
         return True
+
+    def num_spare_slots(self, sequence: Sequence) -> int:
+        """Tokens that its blocks still have room for, beyond those it has."""
+        return len(sequence.block_table) * self._config.block_size - sequence.num_tokens
 
     def commit(self, sequence: Sequence, *, num_tokens: int) -> None:
         """The next ``num_tokens`` tokens are computed: publish the blocks they filled."""
