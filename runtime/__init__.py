@@ -17,7 +17,8 @@ from runtime.errors import (
 from runtime.interfaces import Runner, TextTokenizer, TokenSampler
 from runtime.observer import EngineObserver, NullObserver, StepStats
 from runtime.plan import StepPlan
-from runtime.sequence import FinishReason, GenerationRequest, SamplingParams, SequenceTiming
+from runtime.sampling import SamplingParams
+from runtime.sequence import FinishReason, GenerationRequest, SequenceTiming
 
 __all__ = [
     "Delta",

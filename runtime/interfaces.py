@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from runtime.output import Detokenizer
 from runtime.plan import StepPlan
-from runtime.sampler import SampleRow
+from runtime.sampler import LogprobsWanted, SampleRow, TokenLogprobs
 
 LogitsT = TypeVar("LogitsT")
 LogitsT_co = TypeVar("LogitsT_co", covariant=True)
@@ -32,9 +32,14 @@ class Runner(Protocol[LogitsT_co]):
 
 
 class TokenSampler(Protocol[LogitsT_contra]):
-    """Chooses one token per row of logits."""
+    """Chooses one token per row of logits; ``runtime.sampler.sample_row`` says which."""
 
     def sample(self, logits: LogitsT_contra, rows: Sequence[SampleRow]) -> list[int]: ...
+
+    def logprobs(
+        self, logits: LogitsT_contra, wanted: Sequence[LogprobsWanted]
+    ) -> list[TokenLogprobs]:
+        """Asked of some rows after ``sample``; the logits are still the same."""
 
 
 class TextTokenizer(Protocol):

@@ -3,7 +3,8 @@
 from collections.abc import Set
 from typing import Protocol
 
-from runtime.sequence import FinishReason, SamplingParams
+from runtime.sampling import SamplingParams
+from runtime.sequence import FinishReason
 from runtime.stops import StopChecker
 
 

@@ -1,18 +1,21 @@
 """Which token comes next?  Greedy, or one seeded draw from the truncated distribution.
 
-A draw depends on the sequence's seed, the index of its output token and its own logits alone:
-never on the batch it happens to share a step with.
+In this order: bias and penalties, the grammar's mask, temperature, top-k, top-p, min-p. A draw
+depends on the sequence's seed, the index of its output token and its own logits alone: never on the
+batch it happens to share a step with. That also makes speculation lossless: the token drawn from
+the logits after a draft is the one that would have been drawn without it.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.errors import RuntimeFault
+from runtime.logits import Adjustments, TokenHistory, TokenMask, adjusted, masked
 from runtime.plan import Float32Array
 
 Ids = npt.NDArray[np.intp]
@@ -27,8 +30,8 @@ class NonFiniteLogitsError(RuntimeFault):
     code: ClassVar[str] = "non_finite_logits"
 
 
-class Params(Protocol):
-    """What the sampler reads of ``runtime.sequence.SamplingParams``."""
+class Params(Adjustments, Protocol):
+    """What the sampler reads of ``runtime.sampling.SamplingParams``."""
 
     @property
     def temperature(self) -> float: ...
@@ -36,15 +39,52 @@ class Params(Protocol):
     def top_p(self) -> float: ...
     @property
     def top_k(self) -> int: ...
+    @property
+    def min_p(self) -> float: ...
+    @property
+    def is_greedy(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRow:
-    """One row of logits: ``step`` is the index of the output token that is drawn, from 0."""
+    """One row of logits: ``step`` is the index of the output token that is drawn, from 0.
+
+    ``history`` comes with penalties alone; ``drafts`` are tokens after it that this row takes for
+    granted. ``allowed`` holds at least one token.
+    """
 
     params: Params
     rng_seed: int
     step: int
+    history: TokenHistory | None = field(default=None, repr=False)
+    drafts: tuple[int, ...] = field(default=(), repr=False)
+    allowed: TokenMask | None = field(default=None, repr=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the logits are taken as they are: no bias, no penalty, no grammar."""
+        return self.allowed is None and self.history is None and not self.params.logit_bias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogprobsWanted:
+    """Row ``row_idx`` of the logits gave ``token_id``; ``num_top`` of the best are wanted too."""
+
+    row_idx: int
+    token_id: int
+    num_top: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """Natural logarithms of the model's own distribution: before bias, penalties and temperature.
+
+    ``top`` is (token id, log probability), most probable first, ties by id.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 class Sampler:
@@ -57,7 +97,13 @@ class Sampler:
         """
         if len(logits) != len(rows):
             raise ValueError(f"{len(logits)} rows of logits for {len(rows)} sequences")
-        return [_sample(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
+        return [sample_row(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
+
+    def logprobs(
+        self, logits: Float32Array, wanted: Sequence[LogprobsWanted]
+    ) -> list[TokenLogprobs]:
+        """For rows of the ``logits`` that were sampled last, in the order of ``wanted``."""
+        return [row_logprobs(logits[one.row_idx], one) for one in wanted]
 
 
 def uniform(rng_seed: int, step: int) -> float:
@@ -67,19 +113,42 @@ def uniform(rng_seed: int, step: int) -> float:
     return (int.from_bytes(digest[:8], "little") >> 11) * 2.0**-53
 
 
-def _sample(logits: Float32Array, row: SampleRow) -> int:
+def sample_row(logits: Float32Array, row: SampleRow) -> int:
+    """The token for one row of logits (V,), which are not changed. Raises: NonFiniteLogitsError."""
+    params = row.params
+    if not row.is_plain:
+        logits = adjusted(logits, params, row.history, row.drafts)
+        if row.allowed is not None:
+            logits = masked(logits, row.allowed)
     best = int(logits.argmax())
     if not np.isfinite(logits[best]):
         raise NonFiniteLogitsError(f"the best of {logits.size} logits is not finite")
-    params = row.params
-    if params.temperature == 0 or params.top_k == 1:
+    if params.is_greedy:
         return best
     with np.errstate(under="ignore", over="ignore"):  # a cold token's weight is 0
         ids, weights = _candidates(logits, params, float(logits[best]))
+    if params.min_p:
+        keep = weights >= params.min_p  # the best has weight 1
+        ids, weights = ids[keep], weights[keep]
     cumulative = weights.cumsum()
-    # The draw is below the total, but the product may round up to it.
-    index = int(cumulative.searchsorted(uniform(row.rng_seed, row.step) * cumulative[-1], "right"))
-    return int(ids[min(index, len(ids) - 1)])
+    total = cumulative[-1]
+    index = int(cumulative.searchsorted(uniform(row.rng_seed, row.step) * total, "right"))
+    # The draw is below the total, but the product may round up to it; past the token that reaches
+    # the total there may be others of weight 0, which are never drawn.
+    return int(ids[min(index, int(cumulative.searchsorted(total, "left")))])
+
+
+def row_logprobs(logits: Float32Array, wanted: LogprobsWanted) -> TokenLogprobs:
+    """Log probabilities of one row of logits (V,)."""
+    wide = logits.astype(np.float64)
+    best = wide.max()
+    log_total = best + np.log(np.exp(wide - best).sum())
+    ids = _largest(logits, wanted.num_top) if wanted.num_top else ()
+    return TokenLogprobs(
+        token_id=wanted.token_id,
+        logprob=float(wide[wanted.token_id] - log_total),
+        top=tuple((int(token_id), float(wide[token_id] - log_total)) for token_id in ids),
+    )
 
 
 def _candidates(logits: Float32Array, params: Params, best: float) -> tuple[Ids, Weights]:

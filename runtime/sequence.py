@@ -2,72 +2,16 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from math import isfinite
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from runtime.errors import InvalidPrompt, InvalidSampling, InvariantBroken
+from runtime.errors import InvalidPrompt, InvariantBroken
 from runtime.kvcache.keys import BlockKey
 from runtime.plan import Int32Array
+from runtime.sampling import SEED_BITS, SamplingParams
 
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
-
-MAX_TEMPERATURE = 2.0  # the chat completions API's own bound
-MAX_STOP_STRINGS = 16
-MAX_STOP_CHARS = 256
-MAX_STOP_TOKEN_IDS = 64
-_SEED_BITS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How to choose each next token, and when to stop.
-
-    ``temperature`` 0 is greedy; ``top_k`` 0 is off. ``max_tokens`` is an upper bound: the context
-    length may end the output earlier, also as ``"length"``. With a ``seed`` the same request gives
-    the same text whatever else is in the batch.
-
-    Raises: InvalidSampling, whose ``param`` names the field.
-    """
-
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-    stop: tuple[str, ...] = field(default=(), repr=False)
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        half = 1 << (_SEED_BITS - 1)
-        _require(self.max_tokens >= 1, "max_tokens", "at least 1")
-        _require(
-            isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
-            "temperature",
-            f"between 0 and {MAX_TEMPERATURE}",
-        )
-        _require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1")
-        _require(self.top_k >= 0, "top_k", "0 (off) or positive")
-        _require(self.seed is None or -half <= self.seed < half, "seed", "a signed 64-bit integer")
-        _require(len(self.stop) <= MAX_STOP_STRINGS, "stop", f"at most {MAX_STOP_STRINGS} strings")
-        _require(
-            all(0 < len(stop) <= MAX_STOP_CHARS for stop in self.stop),
-            "stop",
-            f"strings of 1 to {MAX_STOP_CHARS} characters",
-        )
-        _require(
-            len(self.stop_token_ids) <= MAX_STOP_TOKEN_IDS
-            and all(token_id >= 0 for token_id in self.stop_token_ids),
-            "stop_token_ids",
-            f"at most {MAX_STOP_TOKEN_IDS} token ids",
-        )
-
-
-def _require(is_valid: bool, param: str, want: str) -> None:
-    if not is_valid:
-        raise InvalidSampling(f"{param} must be {want}", param=param)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +120,7 @@ class Sequence:
         self, request: GenerationRequest, *, rng_seed: int, max_output_tokens: int
     ) -> None:
         self.request = request
-        self.rng_seed = rng_seed & ((1 << _SEED_BITS) - 1)
+        self.rng_seed = rng_seed & ((1 << SEED_BITS) - 1)
         self.max_output_tokens = max_output_tokens
         self.status = SequenceStatus.WAITING
         self.token_ids: list[int] = list(request.prompt_token_ids)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.sampler import NonFiniteLogitsError, Sampler, SampleRow, uniform
-from runtime.sequence import SamplingParams
+from runtime.sampling import SamplingParams
 
 VOCABULARY = 1000
 SAMPLER = Sampler()

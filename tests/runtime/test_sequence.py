@@ -13,7 +13,8 @@ from runtime import (
     InvariantBroken,
     SamplingParams,
 )
-from runtime.sequence import MAX_STOP_CHARS, BlockTable, Sequence
+from runtime.sampling import MAX_STOP_CHARS
+from runtime.sequence import BlockTable, Sequence
 from tests.runtime.harness import request
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.output import OutputText
-from runtime.sequence import SamplingParams
+from runtime.sampling import SamplingParams
 from runtime.stops import StopChecker
 from tests.runtime.harness import first_stop
 from tests.support.fake_runner import EOS_TOKEN_ID, PIECES, FakeDetokenizer

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.plan import Float32Array, StepPlan
-from runtime.sampler import SampleRow
-from runtime.sequence import SamplingParams
+from runtime.sampler import LogprobsWanted, SampleRow, TokenLogprobs, row_logprobs
+from runtime.sampling import SamplingParams
 
 Entries = npt.NDArray[np.uint64]
 
@@ -94,6 +94,11 @@ class FakeSampler:
 
     def sample(self, logits: Float32Array, rows: Sequence[SampleRow]) -> list[int]:
         return [_sample(logits[idx], row) for idx, row in enumerate(rows)]
+
+    def logprobs(
+        self, logits: Float32Array, wanted: Sequence[LogprobsWanted]
+    ) -> list[TokenLogprobs]:
+        return [row_logprobs(logits[one.row_idx], one) for one in wanted]
 
 
 def reference_tokens(
