@@ -50,9 +50,7 @@ def verify_gpus(
     """
     narrowed = draft.narrowed(anchors)
     rims = _verify_rims(draft, endorsements, narrowed)
-    verifier = GpuVerifier(
-        anchors=narrowed, cache=draft.cache, ocsp_grace=_ocsp_grace(draft.policy)
-    )
+    verifier = GpuVerifier(anchors=narrowed, cache=draft.cache, ocsp_grace=ocsp_grace(draft.policy))
     claims = []
     for index, entry in enumerate(entries):
         label = f"gpu-{index}"
@@ -84,6 +82,14 @@ def verify_gpus(
     if rims is not None:
         draft.not_covered.append(_NO_RIM_OCSP)
     return system
+
+
+def ocsp_grace(policy: AppraisalPolicy) -> timedelta:
+    """How late an OCSP answer may be; a policy without its rule on revocation gives no grace."""
+    rules = policy.rules.get("nvidia", ())
+    return max(
+        (rule.grace for rule in rules if isinstance(rule, RevocationChecked)), default=NO_GRACE
+    )
 
 
 def verify_token(
@@ -144,14 +150,6 @@ def _revocation(claims: GpuClaims) -> str:
     if claims.revocation is None:
         return "not checked"
     return "good" if claims.late_since is None else "good, but late"
-
-
-def _ocsp_grace(policy: AppraisalPolicy) -> timedelta:
-    """What the policy's rule on revocation gives; a policy without that rule gives none."""
-    rules = policy.rules.get("nvidia", ())
-    return max(
-        (rule.grace for rule in rules if isinstance(rule, RevocationChecked)), default=NO_GRACE
-    )
 
 
 def _verify_rims(

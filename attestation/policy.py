@@ -24,7 +24,7 @@ from attestation.reference_files import (
     no_files,
     with_reference_values,
 )
-from attestation.rules import Rule
+from attestation.rules import LenientRule, Rule
 from attestation.strict_json import JsonValue
 
 SHIPPED = ("production", "development")
@@ -71,6 +71,18 @@ class AppraisalPolicy:
     def allows_foreign(self) -> bool:
         """Evidence under a root that the caller added is accepted, as a warning."""
         return "foreign" in self.anchor_kinds
+
+    @property
+    def warned(self) -> tuple[str, ...]:
+        """What is accepted and makes the verdict a warning, in words."""
+        rules = [rule for section in self.rules.values() for rule in section]
+        told = [
+            words for rule in rules if isinstance(rule, LenientRule) for words in rule.conceded()
+        ]
+        return (
+            *told,
+            *(f"a root of kind {kind}" for kind in sorted(self.anchor_kinds - {"vendor"})),
+        )
 
     def has_reference_values(self, section: str) -> bool:
         """The section compares measurements with reference values."""

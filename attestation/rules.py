@@ -38,6 +38,16 @@ class EndingRule(ABC, Generic[ClaimsT_contra]):
         """Until when it passes these claims, which ``require`` has passed."""
 
 
+class LenientRule(ABC):
+    """A rule that may take less than genuine and current, which the verdict then warns of."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def conceded(self) -> tuple[str, ...]:
+        """What it takes with a warning, in words; empty: nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesAllowed(ABC, Generic[ClaimsT_contra]):
     """Each value that ``observe`` finds is one of ``allowed``, otherwise it is refused as ``code``.

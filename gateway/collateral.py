@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +71,7 @@ class Completer:
     settings: CollateralSettings
     folder: Path
     anchors: TrustAnchors
+    ocsp_grace: timedelta
     monotonic_ns: Callable[[], int]
     _pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, "collateral"), repr=False
@@ -125,6 +126,7 @@ class Completer:
             endorser=endorser,
             anchors=self.anchors,
             token_bytes=secrets.token_bytes,
+            ocsp_grace=self.ocsp_grace,
         )
         failure: AttestationError | None = None
         keys = None
@@ -133,7 +135,8 @@ class Completer:
             keys = None if jwks is None else parse_jwks(jwks)
         except AttestationError as err:
             was_asked = fetcher is not None and fetcher.num_asked > 0
-            if not isinstance(err, FetchFailed) and not was_asked:
+            is_about_it = not isinstance(err, FetchFailed) and not was_asked
+            if is_about_it or err.code == "certificate_revoked":
                 return Completed(refusal=err)
             failure = err
         except FetchConfigError as err:

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from attestation import collect
 from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
+from attestation.devices import ocsp_grace
 from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
@@ -133,6 +134,7 @@ def _attestation(
             settings=config.gateway.collateral,
             folder=config.paths.collateral_dir,
             anchors=anchors.of_kinds(policy.anchor_kinds),
+            ocsp_grace=ocsp_grace(policy),
             monotonic_ns=clocks.monotonic_ns,
         ),
         rng=os.urandom,

@@ -54,6 +54,7 @@ def describe(found: AppraisalPolicy) -> dict[str, object]:
         "gpu": found.gpu,
         "nras": found.nras,
         "profiles": sorted(found.profiles),
+        "accepted_with_warning": list(found.warned),
         "rules": {section: [rule.name for rule in rules] for section, rules in found.rules.items()},
         "without_reference_values": [
             section for section in found.rules if not found.has_reference_values(section)
@@ -67,6 +68,7 @@ def _show(found: AppraisalPolicy) -> None:
     click.echo(f"under roots of kind {', '.join(sorted(found.anchor_kinds))}")
     click.echo(f"GPU evidence {found.gpu}, NRAS token {found.nras}")
     click.echo(f"bound by {', '.join(sorted(found.profiles))}")
+    click.echo(f"accepts with a warning: {', '.join(found.warned) or 'nothing'}")
     for section, rules in found.rules.items():
         click.echo(f"{section}: {', '.join(rule.name for rule in rules)}")
         if not found.has_reference_values(section):

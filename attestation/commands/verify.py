@@ -25,6 +25,7 @@ from attestation.commands.common import (
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.render import show_verdict, tell
+from attestation.devices import ocsp_grace
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import AttestationError, MalformedEvidence, UntrustedEndorsement
 from attestation.fetch.errors import FetchConfigError
@@ -190,6 +191,7 @@ def _complete(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
             token_bytes=secrets.token_bytes,
             nras=request.nras,
             has_jwks=request.jwks is not None,
+            ocsp_grace=ocsp_grace(request.policy),
         )
         jwks = complete(kind, completion)
     for failure in endorser.failures:

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from attestation.errors import AttestationError, MalformedEvidence
@@ -49,9 +49,9 @@ class Window:
     issued: datetime | None = None
     number: int | None = None
 
-    def is_current(self, at: datetime) -> bool:
-        """``issued`` <= at < ``next_update``."""
-        return (self.issued is None or self.issued <= at) and at < self.next_update
+    def is_current(self, at: datetime, *, grace: timedelta = timedelta(0)) -> bool:
+        """``issued`` <= at < ``next_update`` + ``grace``."""
+        return (self.issued is None or self.issued <= at) and at < self.next_update + grace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

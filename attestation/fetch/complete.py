@@ -6,6 +6,7 @@ nonces of OCSP are drawn here; the NRAS keys are fetched anew every time, since 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from attestation.anchors import TrustAnchors
 from attestation.endorsement_files import EndorsementFiles
@@ -18,6 +19,7 @@ from attestation.fetch.nvidia import fetch_jwks
 from attestation.kinds import Kind
 from attestation.model import GpuEntry, parse_bundle
 from attestation.nvidia.chain import verify_device_chain
+from attestation.nvidia.ocsp import NO_GRACE
 from attestation.snp.azure import parse_hcl
 from attestation.snp.endorsements import SnpEndorsements
 from attestation.tinfoil import parse_tinfoil
@@ -25,7 +27,10 @@ from attestation.tinfoil import parse_tinfoil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """Evidence whose gaps are to be filled.  ``nras``: a token that came beside the Evidence."""
+    """Evidence whose gaps are to be filled.
+
+    ``nras`` is a token that came beside the Evidence; ``ocsp_grace`` is the policy's.
+    """
 
     evidence: bytes
     files: EndorsementFiles
@@ -34,6 +39,7 @@ class Completion:
     token_bytes: Callable[[int], bytes]
     nras: bytes | None = None
     has_jwks: bool = False
+    ocsp_grace: timedelta = NO_GRACE
 
     def fill_tdx(self, quote: bytes) -> None:
         """Raises: AttestationError."""
@@ -55,7 +61,11 @@ class Completion:
         """Raises: AttestationError."""
         if entries and self.files.gpu() is None:
             found = gpu_endorsements(
-                self.endorser, entries, anchors=self.anchors, token_bytes=self.token_bytes
+                self.endorser,
+                entries,
+                anchors=self.anchors,
+                token_bytes=self.token_bytes,
+                ocsp_grace=self.ocsp_grace,
             )
             self.files.rims, self.files.ocsp = list(found.rims), list(found.ocsp)
 

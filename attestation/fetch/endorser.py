@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # an HTTP client is slow to import, and offline there is no u
     from attestation.fetch.http import Fetcher
 
 _FROM_CACHE = "cache"
+_REVOKED = "certificate_revoked"
 _NOT_CURRENT = "not current at the time of the appraisal"
 
 
@@ -31,7 +32,9 @@ class ObjectSpec:
     """One object to be had.
 
     ``fetch`` takes one address; ``verify`` says when verified bytes are current and raises an
-    AttestationError for bytes that are not what was asked for, whatever the date.
+    AttestationError for bytes that are not what was asked for, whatever the date. An object that
+    ended less than ``grace`` ago stands in while nobody answers; whether that will do, the
+    appraisal says.
     """
 
     what: str
@@ -40,6 +43,7 @@ class ObjectSpec:
     service: Service
     fetch: Callable[["Fetcher", str], bytes]
     verify: Callable[[bytes], Window]
+    grace: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +123,14 @@ class Endorser:
         try:
             return self._fetch(spec, self.fetcher)
         except AttestationError as err:
-            if held is None or not is_usable:
+            if held is None or not self._may_stand_in(spec, held, err):
                 raise
             return self._note(spec, held.data, held.window, _FROM_CACHE, f"not refreshed: {err}")
+
+    def _may_stand_in(self, spec: ObjectSpec, held: _Held, err: AttestationError) -> bool:
+        """For news that failed with ``err``, but a revocation is news whatever is held."""
+        grace = spec.grace if isinstance(err, FetchFailed) else timedelta(0)
+        return err.code != _REVOKED and held.window.is_current(self.at, grace=grace)
 
     def _held(self, spec: ObjectSpec) -> _Held | None:
         """What the cache has, verified again."""
@@ -150,6 +159,8 @@ class Endorser:
                 window = spec.verify(data)
                 self._admit(spec, data, window, host)
             except AttestationError as err:
+                if err.code == _REVOKED:  # somebody signed that: no other address can take it back
+                    raise
                 first = first or err
                 continue
             if window.is_current(self.at):

@@ -6,6 +6,7 @@ root; an id that the service does not know is a missing reference value, never a
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 
 from attestation.anchors import TrustAnchors
@@ -17,7 +18,7 @@ from attestation.fetch.http import Fetcher
 from attestation.fetch.nvidia import OCSP_NONCE_BYTES, fetch_ocsp, fetch_rim
 from attestation.model import GpuEndorsements, GpuEntry
 from attestation.nvidia.chain import DeviceIdentity, verify_device_chain
-from attestation.nvidia.ocsp import verify_ocsp
+from attestation.nvidia.ocsp import NO_GRACE, verify_ocsp
 from attestation.nvidia.opaque import OpaqueData
 from attestation.nvidia.report import parse_report
 from attestation.nvidia.rim import RimKind, require_rim, verify_rim
@@ -41,9 +42,11 @@ def gpu_endorsements(
     *,
     anchors: TrustAnchors,
     token_bytes: Callable[[int], bytes],
+    ocsp_grace: timedelta = NO_GRACE,
 ) -> GpuEndorsements:
     """RIMs and OCSP answers for all devices, each once; ``token_bytes`` draws nonces.
 
+    An answer that ended less than ``ocsp_grace`` ago is better than none, and not than another.
     What is not to be had is left out, and ``endorser.failures`` says why: whether that is
     acceptable is the policy's question.
 
@@ -57,7 +60,7 @@ def gpu_endorsements(
         for name in _rim_names(identity, opaque):
             rims[name.rim_id] = _rim(endorser, name, anchors)
         for subject, issuer in _links(identity):
-            spec = _ocsp(endorser, subject, issuer, token_bytes)
+            spec = _ocsp(endorser, subject, issuer, token_bytes, ocsp_grace)
             answers[spec.slot] = spec
     return GpuEndorsements(
         rims=_all(endorser, rims.values()), ocsp=_all(endorser, answers.values())
@@ -122,9 +125,12 @@ def _ocsp(
     subject: Certificate,
     issuer: Certificate,
     token_bytes: Callable[[int], bytes],
+    grace: timedelta,
 ) -> ObjectSpec:
     def judge(data: bytes, nonce: bytes | None) -> Window:
-        answer = verify_ocsp(data, subject=subject, issuer=issuer, at=endorser.at, nonce=nonce)
+        answer = verify_ocsp(
+            data, subject=subject, issuer=issuer, at=endorser.at, nonce=nonce, grace=grace
+        )
         return Window(issued=answer.this_update, next_update=answer.next_update)
 
     def fetch(fetcher: Fetcher, base: str) -> bytes:
@@ -145,4 +151,5 @@ def _ocsp(
         service="ocsp",
         fetch=fetch,
         verify=lambda data: judge(data, None),
+        grace=grace,
     )

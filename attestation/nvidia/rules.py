@@ -14,7 +14,15 @@ from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
 from attestation.nvidia.ocsp import NO_GRACE, VerifiedOcsp
 from attestation.nvidia.topology import MAX_DEVICES, GpuSystem
 from attestation.policy_table import PolicyTable, in_form
-from attestation.rules import EndingRule, Observed, Rule, ValuesAllowed, end_of_age, listed
+from attestation.rules import (
+    EndingRule,
+    LenientRule,
+    Observed,
+    Rule,
+    ValuesAllowed,
+    end_of_age,
+    listed,
+)
 
 ARCHITECTURES = ("HOPPER", "BLACKWELL")
 MODES = ("spt", "mpt", "ppcie", "unstated")
@@ -136,7 +144,7 @@ class MeasurementsMatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationChecked(EndingRule[GpuSystem]):
+class RevocationChecked(EndingRule[GpuSystem], LenientRule):
     """NVIDIA answered for every device's certificates, not longer ago than ``max_age``.
 
     Of an answer that was taken late that is its age when it ended, less than ``grace`` ago.
@@ -159,6 +167,11 @@ class RevocationChecked(EndingRule[GpuSystem]):
         """When the first answer reaches that age, or the end of its grace."""
         answers = [answer for device in claims.devices for answer in device.revocation or ()]
         return min(self._end(answer) for answer in answers)
+
+    def conceded(self) -> tuple[str, ...]:
+        """Answers within their grace."""
+        grace_s = self.grace // timedelta(seconds=1)
+        return (f"an OCSP answer that ended less than {grace_s} s ago",) if self.grace else ()
 
     def _require_recent(self, answer: VerifiedOcsp, at: datetime) -> None:
         if answer.is_late and at >= answer.next_update + self.grace:

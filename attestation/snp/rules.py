@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from attestation.errors import PolicyCode, PolicyViolation, UntrustedEndorsement
 from attestation.policy_table import PolicyTable, in_hex
 from attestation.rules import (
+    LenientRule,
     Observed,
     RegistersExpected,
     Rule,
@@ -17,7 +18,7 @@ from attestation.rules import (
     read_reference_values,
 )
 from attestation.snp.facts import REGISTERS, measurements
-from attestation.snp.product import PRODUCTS, SIGNING_CAS, ProductLine, Tcb
+from attestation.snp.product import MILAN, PRODUCTS, SIGNING_CAS, ProductLine, Tcb
 from attestation.snp.report import PLATFORM_BITS, POLICY_BITS, POLICY_MUST_BE_ONE
 from attestation.snp.verifier import SnpClaims
 
@@ -30,7 +31,7 @@ _POLICY_CHOICES = tuple(sorted(POLICY_BITS.keys() - {"debug"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductAllowed(ValuesAllowed[SnpClaims]):
+class ProductAllowed(ValuesAllowed[SnpClaims], LenientRule):
     """The chip is of a product line that the policy names."""
 
     name: str = "product"
@@ -41,6 +42,10 @@ class ProductAllowed(ValuesAllowed[SnpClaims]):
         """The product line of the chip."""
         got = claims.product.name
         yield got, f"product line is {got}, want {listed(self.allowed)}"
+
+    def conceded(self) -> tuple[str, ...]:
+        """Milan, whose endorsement keys could be extracted."""
+        return (f"product line {MILAN.name}",) if MILAN.name in self.allowed else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from attestation.errors import PolicyCode, PolicyViolation
 from attestation.policy_table import PolicyTable, in_form, in_hex
 from attestation.rules import (
     EndingRule,
+    LenientRule,
     Observed,
     RegistersExpected,
     Rule,
@@ -126,7 +127,7 @@ class EvaluationFloor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TcbStatusAllowed:
+class TcbStatusAllowed(LenientRule):
     """The merged TCB status is one the policy names, its advisories too; Revoked never is."""
 
     statuses: frozenset[str]
@@ -143,6 +144,10 @@ class TcbStatusAllowed:
             )
         if status != "UpToDate" and (open_ := set(claims.tcb.advisories) - self.advisories):
             raise PolicyViolation("tcb_status", f"advisories not accepted: {listed(open_)}")
+
+    def conceded(self) -> tuple[str, ...]:
+        """Every status but the best one."""
+        return tuple(f"TCB status {status}" for status in sorted(self.statuses - {"UpToDate"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -225,6 +225,22 @@ def test_policy_check_says_what_a_policy_asks(name: str) -> None:
     assert document["rules"]["tdx"][0] == "debug_off"
 
 
+def test_policy_check_says_what_would_be_a_warning() -> None:
+    everything = Path(__file__).with_name("everything.toml")
+    told = {
+        name: _run("policy", "check", name).output
+        for name in ("production", "development", str(everything))
+    }
+    document = json.loads(_run("policy", "check", str(everything), "--json").output)
+
+    assert "accepts with a warning: nothing\n" in told["production"]
+    want = "product line Milan, a root of kind fake, a root of kind foreign"
+    assert f"accepts with a warning: {want}\n" in told["development"]
+    late = "an OCSP answer that ended less than 3600 s ago"
+    assert f"{late}, a root of kind fake" in told[str(everything)]
+    assert document["accepted_with_warning"][-3:-1] == [late, "a root of kind fake"]
+
+
 def test_policy_check_names_every_problem(tmp_path: Path) -> None:
     files = _write(tmp_path, policy=b'name = "x"\nwrong = 1\n')
 

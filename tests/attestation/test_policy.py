@@ -55,6 +55,26 @@ def test_development_accepts_more_and_checks_no_less_of_the_same() -> None:
     assert names[0] == names[1]
 
 
+def test_what_a_policy_accepts_with_a_warning() -> None:
+    """Each is one that a verdict warns of: `policy check` tells it before."""
+    everything = load_policy(Path(__file__).with_name("everything.toml"))
+
+    assert [load_policy(name).warned for name in SHIPPED] == [
+        (),
+        ("product line Milan", "a root of kind fake", "a root of kind foreign"),
+    ]
+    assert parse_policy(GOOD.encode()).warned == ()
+    assert everything.warned == (
+        "TCB status SWHardeningNeeded",
+        "TCB status TDRelaunchAdvised",
+        "TCB status TDRelaunchAdvisedConfigurationNeeded",
+        "product line Milan",
+        "an OCSP answer that ended less than 3600 s ago",
+        "a root of kind fake",
+        "a root of kind foreign",
+    )
+
+
 def test_the_digest_ignores_comments_and_sees_values() -> None:
     digest = parse_policy(GOOD.encode()).sha256
 

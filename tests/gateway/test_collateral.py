@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from cryptography.x509 import ocsp
 
-from attestation.anchors import load_anchors
+from attestation.anchors import TrustAnchors, load_anchors
 from attestation.fake import FakeTee
 from attestation.fake.pki import FakePki
 from attestation.fetch.config import DEFAULT_URLS, FetchConfig
@@ -26,8 +27,10 @@ from gateway.collateral import Completed, Completer, fetch_config, lacks_endorse
 from gateway.config import CollateralSettings, load_config
 from gateway.workers import WorkerNode
 from tests.attestation import samples
+from tests.attestation.fetch import nvidia_services
 from tests.attestation.fetch.service import FakeService, Reply
 from tests.attestation.fetch.vendors import PCS_PATHS, FakePcs
+from tests.attestation.nvidia.device import hopper
 from tests.attestation.samples import AT
 from tests.gateway.support import Stack, error_of, running_stack, wait_until
 from tests.gateway.test_attester import guest_without_collateral
@@ -53,6 +56,7 @@ def completer(given: CollateralSettings, folder: Path, **changes: Any) -> Comple
         "settings": given,
         "folder": folder,
         "anchors": load_anchors(),
+        "ocsp_grace": timedelta(0),
         "monotonic_ns": time.monotonic_ns,
     }
     return Completer(**(members | changes))
@@ -166,6 +170,45 @@ def test_a_vendor_that_fails_or_lies_is_a_failure_and_no_refusal(
     found = complete(completer(settings(pcs), tmp_path), bare())
     assert found.failure is not None
     assert (found.cpu, found.refusal) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("is_revoked", "is_refused"), [(True, True), (False, False)], ids=["revoked", "unknown"]
+)
+def test_a_device_that_its_vendor_revoked_is_refused(
+    pcs: FakeService, tmp_path: Path, *, is_revoked: bool, is_refused: bool
+) -> None:
+    """Signed by NVIDIA for our nonce, it is no lie on the way; any other wrong answer may be."""
+    status = ocsp.OCSPCertStatus.REVOKED if is_revoked else ocsp.OCSPCertStatus.UNKNOWN
+    responder = nvidia_services.OcspResponder(devices=(hopper(),), status=status)
+    pcs.routes |= {**nvidia_services.rim_routes(), "/": responder}
+    own = TrustAnchors(anchors=(*load_anchors().anchors, *nvidia_services.ANCHORS.anchors))
+    bundle = replace(bare(), gpu=(nvidia_services.entry(hopper()),))
+
+    found = complete(completer(settings(pcs), tmp_path, anchors=own), bundle)
+
+    said = found.refusal if is_refused else found.failure
+    assert said is not None
+    assert said.code == ("certificate_revoked" if is_revoked else "crl_issuer")
+    assert (found.refusal is None) is not is_refused
+
+
+def test_a_late_answer_is_taken_within_the_grace(pcs: FakeService, tmp_path: Path) -> None:
+    hour = timedelta(hours=1)
+    responder = nvidia_services.OcspResponder(devices=(hopper(),), this_update=AT - 24 * hour)
+    pcs.routes |= {**nvidia_services.rim_routes(), "/": responder}
+    own = TrustAnchors(anchors=(*load_anchors().anchors, *nvidia_services.ANCHORS.anchors))
+    bundle = replace(bare(), gpu=(nvidia_services.entry(hopper()),))
+
+    def ask(grace: timedelta) -> Completed:
+        source = completer(settings(pcs), tmp_path, anchors=own, ocsp_grace=grace)
+        return complete(source, bundle)
+
+    late, refused = ask(2 * hour), ask(hour)
+    assert late.gpu is not None
+    assert (late.failure, len(late.gpu.ocsp)) == (None, 3)
+    assert refused.failure is not None
+    assert refused.failure.code == "crl_expired"
 
 
 def test_after_a_failure_nobody_is_asked_for_a_while(

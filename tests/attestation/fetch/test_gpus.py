@@ -44,7 +44,9 @@ def service(responder: OcspResponder) -> Iterator[FakeService]:
         yield running
 
 
-def _get(source: Endorser, *devices: FakeDevice) -> GpuEndorsements:
+def _get(
+    source: Endorser, *devices: FakeDevice, grace: timedelta = timedelta(0)
+) -> GpuEndorsements:
     drawn = iter(range(1000))
     try:
         return gpu_endorsements(
@@ -52,6 +54,7 @@ def _get(source: Endorser, *devices: FakeDevice) -> GpuEndorsements:
             [entry(device) for device in devices],
             anchors=ANCHORS,
             token_bytes=lambda size: next(drawn).to_bytes(size, "big"),
+            ocsp_grace=grace,
         )
     finally:
         if source.fetcher is not None:
@@ -115,6 +118,63 @@ def test_an_answer_ends_and_is_asked_for_again(
 
     assert service.paths == ["/"] * 3
     assert {item.origin for item in source.obtained if "OCSP" in item.what} == {"127.0.0.1"}
+
+
+_HOUR = timedelta(hours=1)
+_END = AT + 22 * _HOUR  # of the answers
+
+
+@pytest.mark.parametrize("is_offline", [True, False])
+@pytest.mark.parametrize(
+    ("grace", "num_answers"), [(timedelta(0), 0), (_HOUR, 0), (_HOUR + timedelta(seconds=1), 3)]
+)
+def test_what_is_held_stands_in_for_its_grace_while_nobody_answers(
+    service: FakeService, tmp_path: Path, grace: timedelta, num_answers: int, *, is_offline: bool
+) -> None:
+    held = _get(endorser(service, at=AT, folder=tmp_path), hopper())
+    service.routes["/"] = Reply(status=404)
+
+    source = endorser(*() if is_offline else (service,), at=_END + _HOUR, folder=tmp_path)
+    found = _get(source, hopper(), grace=grace)
+
+    assert found.ocsp == held.ocsp[:num_answers]
+    assert [err.code for err in source.failures] == ["crl_missing"] * (3 - num_answers)
+    notes = [item.note for item in source.obtained if "OCSP" in item.what]
+    said = "not current" if is_offline else "not refreshed"
+    assert [said in note for note in notes] == [True] * num_answers
+
+
+def test_an_answer_that_comes_is_taken_and_not_one_that_is_held_and_late(
+    service: FakeService, responder: OcspResponder, tmp_path: Path
+) -> None:
+    """Fresh, or late itself; one that is wrong is no reason to go by what is held."""
+    held = _get(endorser(service, at=AT, folder=tmp_path), hopper())
+    later = {"at": _END + _HOUR, "folder": tmp_path}
+
+    responder.this_update += _HOUR  # ends within the grace as well
+    come = _get(endorser(service, **later), hopper(), grace=2 * _HOUR)  # type: ignore[arg-type]
+    assert len(come.ocsp) == 3
+    assert not set(come.ocsp) & set(held.ocsp)
+
+    responder.other_nonce = True
+    with pytest.raises(AttestationError) as caught:
+        _get(endorser(service, **later), hopper(), grace=2 * _HOUR)  # type: ignore[arg-type]
+    assert caught.value.code == "nonce_mismatch"
+
+
+def test_a_revocation_counts_whatever_else_is_held_or_said(
+    service: FakeService, responder: OcspResponder, tmp_path: Path
+) -> None:
+    _get(endorser(service, at=AT, folder=tmp_path), hopper())
+    good = OcspResponder(devices=_DEVICES)
+    responder.status = ocsp.OCSPCertStatus.REVOKED
+
+    with FakeService({**rim_routes(), "/": good}) as mirror:
+        for sources in ((service,), (service, mirror)):
+            source = endorser(*sources, at=AT, folder=tmp_path, is_refreshing=True)
+            with pytest.raises(AttestationError) as caught:
+                _get(source, hopper(), grace=_HOUR)
+            assert caught.value.code == "certificate_revoked"
 
 
 @pytest.mark.parametrize(

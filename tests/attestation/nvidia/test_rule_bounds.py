@@ -97,6 +97,15 @@ def test_a_grace_is_read_and_absent_it_is_none(grace_s: int) -> None:
     assert MAX_OCSP_GRACE_S == 14 * 24 * 3600
 
 
+def test_a_grace_is_a_concession() -> None:
+    hour = timedelta(hours=1)
+
+    assert RevocationChecked(max_age=hour).conceded() == ()
+    assert RevocationChecked(max_age=hour, grace=hour).conceded() == (
+        "an OCSP answer that ended less than 3600 s ago",
+    )
+
+
 def _grace(rules: tuple[Rule[GpuSystem], ...]) -> timedelta:
     (found,) = (rule.grace for rule in rules if isinstance(rule, RevocationChecked))
     return found
