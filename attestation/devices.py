@@ -15,7 +15,8 @@ from attestation.model import ClaimValue, GpuEndorsements, GpuEntry
 from attestation.nras.jwks import Jwks
 from attestation.nras.token import NrasClaims, verify_nras
 from attestation.nvidia.measurements import VerifiedRims
-from attestation.nvidia.ocsp import NO_GRACE, select_answers
+from attestation.nvidia.ocsp import NO_GRACE
+from attestation.nvidia.ocsp_answer import select_answers
 from attestation.nvidia.report import DeviceReport, parse_report
 from attestation.nvidia.rim import RimKind, VerifiedRim, verify_rim
 from attestation.nvidia.rules import RevocationChecked

@@ -12,8 +12,7 @@ from attestation.errors import MalformedEvidence
 from attestation.fetch.errors import FetchFailed
 from attestation.fetch.http import Asked, Fetcher
 from attestation.nras.jwks import MAX_JWKS_BYTES, parse_jwks
-from attestation.nvidia import ocsp as nvidia_ocsp
-from attestation.nvidia import rim_service
+from attestation.nvidia import ocsp_answer, rim_service
 from attestation.x509 import Certificate
 
 OCSP_NONCE_BYTES = 32
@@ -53,7 +52,7 @@ def fetch_ocsp(
         content_type=_OCSP_REQUEST,
         what=f"OCSP answer about {subject.common_name[:64]}",
         code="crl_missing",
-        max_bytes=nvidia_ocsp.MAX_ANSWER_BYTES,
+        max_bytes=ocsp_answer.MAX_ANSWER_BYTES,
     )
     return fetcher.fetch(asked).content
 

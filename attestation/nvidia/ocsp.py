@@ -4,23 +4,19 @@ NVIDIA answers by a delegated responder: its certificate is in the answer, issue
 certificate asked about, and may do nothing but sign answers. An answer lives a day.
 """
 
-import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
 
-from attestation import der
 from attestation.certificate import PARSE_ERRORS
 from attestation.errors import (
     BadSignature,
@@ -28,11 +24,11 @@ from attestation.errors import (
     StaleEvidence,
     UntrustedEndorsement,
 )
+from attestation.nvidia.ocsp_answer import OcspAnswer, identifier, key_bits, parse_answer
 from attestation.x509 import Certificate, VerifiedChain
 
 OcspStatus = Literal["good", "certificate_hold"]
 
-MAX_ANSWER_BYTES = 16 * 1024
 MAX_AGE = timedelta(hours=24)  # NVIDIA's own validity; a longer one is not used to its end
 NO_GRACE = timedelta(0)
 MIN_NONCE_BYTES = 16  # RFC 9654 sec. 2.1 asks for 32; NVIDIA's responder echoes what it is sent
@@ -62,28 +58,6 @@ class VerifiedOcsp:
     next_update: datetime
     not_after: datetime
     is_late: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class _Answer:
-    """What one answer says; the library reads each field on first use, so all are read here."""
-
-    signed_bytes: bytes
-    signature: bytes
-    signature_hash: hashes.HashAlgorithm
-    responder: x509.Certificate
-    responder_name: x509.Name | None
-    responder_key_hash: bytes | None
-    id_hash: hashes.HashAlgorithm
-    issuer_name_hash: bytes
-    issuer_key_hash: bytes
-    serial_number: int
-    nonce: bytes | None
-    status: ocsp.OCSPCertStatus
-    reason: x509.ReasonFlags | None
-    produced_at: datetime
-    this_update: datetime
-    next_update: datetime | None
 
 
 def verify_ocsp(
@@ -159,35 +133,6 @@ def verify_chain_ocsp(
     )
 
 
-def select_answers(answers: Sequence[bytes], chain: Sequence[Certificate]) -> tuple[bytes, ...]:
-    """The answers about a device's certificates that ``verify_chain_ocsp`` asks for, in its order.
-
-    Found by serial number and key of the issuer, as a serial number is one issuer's own; empty
-    where there is none. Nothing is verified here.
-
-    Raises: MalformedEvidence("format"): not an answer to one question.
-    """
-    told = [(answer, *_read_cert_id(answer)) for answer in answers]
-
-    def find(subject: Certificate, issuer: Certificate) -> bytes:
-        key = _key_bits(issuer.inner)
-        for answer, serial_number, hash_name, key_hash in told:
-            if serial_number == subject.serial_number and _digest(hash_name, key) == key_hash:
-                return answer
-        return b""
-
-    return tuple(find(subject, issuer) for subject, issuer in pairwise(chain[1:]))
-
-
-def _read_cert_id(data: bytes) -> tuple[int, str, bytes]:
-    """Serial number, hash by which the issuer is named, and that hash of the issuer's key."""
-    try:
-        response = ocsp.load_der_ocsp_response(data)
-        return response.serial_number, response.hash_algorithm.name, response.issuer_key_hash
-    except PARSE_ERRORS as err:
-        raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
-
-
 def _verify(
     data: bytes,
     subject: Certificate,
@@ -199,7 +144,7 @@ def _verify(
     grace: timedelta,
     allow_hold: bool,
 ) -> VerifiedOcsp:
-    answer = _parse(data)  # 1
+    answer = parse_answer(data)  # 1
     key = _require_responder(answer, issuer)  # 2
     try:
         key.verify(answer.signature, answer.signed_bytes, ec.ECDSA(answer.signature_hash))  # 3
@@ -220,69 +165,7 @@ def _verify(
     )
 
 
-def _parse(data: bytes) -> _Answer:
-    if not data:
-        raise UntrustedEndorsement("crl_missing", "OCSP: not given")
-    if len(data) > MAX_ANSWER_BYTES:
-        raise MalformedEvidence("format", f"OCSP: {len(data)} bytes, at most {MAX_ANSWER_BYTES}")
-    try:
-        response = ocsp.load_der_ocsp_response(data)
-        if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
-            name = response.response_status.name
-            raise UntrustedEndorsement("crl_missing", f"OCSP: the responder says {name}")
-        _require_whole_octets(data)
-        return _read(response)
-    except PARSE_ERRORS as err:
-        raise MalformedEvidence("format", "OCSP: not an answer to one question") from err
-
-
-def _require_whole_octets(data: bytes) -> None:
-    """No unused bits in either signature: the library ignores their count.  [X.690 sec. 11.2.1]
-
-    ``data`` is OCSPResponse { status, [0] { { type, OCTET STRING of BasicOCSPResponse { data,
-    algorithm, signature, [0] { certificate } } } } }, as the library has read it already.
-    """
-    _, body = der.read_all(der.read_one(data, der.SEQUENCE))
-    _, octets = der.read_all(der.read_one(body.value, der.SEQUENCE))
-    basic = der.read_all(der.read_one(octets.value, der.SEQUENCE))
-    if len(basic) != 4:
-        raise UntrustedEndorsement("crl_issuer", "OCSP: without its responder's certificate")
-    certificate = der.read_one(der.read_one(basic[3].value, der.SEQUENCE), der.SEQUENCE)
-    if any(part.value[:1] != b"\0" for part in (basic[2], der.read_all(certificate)[2])):
-        raise MalformedEvidence("format", "OCSP: a signature is not of whole octets")
-
-
-def _read(response: ocsp.OCSPResponse) -> _Answer:
-    """Raises: ValueError and the library's errors."""
-    (single,) = response.responses
-    (responder,) = response.certificates
-    extensions = (*response.extensions, *response.single_extensions)
-    nonces = [e.value.nonce for e in response.extensions if isinstance(e.value, x509.OCSPNonce)]
-    if any(e.critical and not isinstance(e.value, x509.OCSPNonce) for e in extensions):
-        raise ValueError("unknown critical extension")
-    if response.signature_hash_algorithm is None:
-        raise ValueError("no signature algorithm of ours")
-    return _Answer(
-        signed_bytes=response.tbs_response_bytes,
-        signature=response.signature,
-        signature_hash=response.signature_hash_algorithm,
-        responder=responder,
-        responder_name=response.responder_name,
-        responder_key_hash=response.responder_key_hash,
-        id_hash=single.hash_algorithm,
-        issuer_name_hash=single.issuer_name_hash,
-        issuer_key_hash=single.issuer_key_hash,
-        serial_number=single.serial_number,
-        nonce=nonces[0] if nonces else None,
-        status=single.certificate_status,
-        reason=single.revocation_reason,
-        produced_at=response.produced_at_utc,
-        this_update=single.this_update_utc,
-        next_update=single.next_update_utc,
-    )
-
-
-def _require_responder(answer: _Answer, issuer: Certificate) -> ec.EllipticCurvePublicKey:
+def _require_responder(answer: OcspAnswer, issuer: Certificate) -> ec.EllipticCurvePublicKey:
     """The key of a responder that ``issuer`` appointed and that this answer names."""
     responder = answer.responder
     try:
@@ -309,11 +192,11 @@ def _require_responder(answer: _Answer, issuer: Certificate) -> ec.EllipticCurve
     return key
 
 
-def _is_named(answer: _Answer) -> bool:
+def _is_named(answer: OcspAnswer) -> bool:
     """ResponderID is a name or the SHA-1 of a key: an identifier, not a matter of trust."""
     if answer.responder_name is not None:
         return answer.responder_name == answer.responder.subject
-    return answer.responder_key_hash == _digest("sha1", _key_bits(answer.responder))
+    return answer.responder_key_hash == identifier("sha1", key_bits(answer.responder))
 
 
 def _is_in_role(responder: x509.Certificate) -> bool:
@@ -338,18 +221,18 @@ def _is_in_role(responder: x509.Certificate) -> bool:
     )
 
 
-def _require_about(answer: _Answer, subject: Certificate, issuer: Certificate) -> None:
+def _require_about(answer: OcspAnswer, subject: Certificate, issuer: Certificate) -> None:
     name = _ID_HASHES.get(type(answer.id_hash))
     if name is None:
         raise MalformedEvidence("format", "OCSP: certificate id by another hash than SHA-2")
-    want = _digest(name, issuer.subject.public_bytes()), _digest(name, _key_bits(issuer.inner))
+    want = identifier(name, issuer.subject.public_bytes()), identifier(name, key_bits(issuer.inner))
     if (answer.issuer_name_hash, answer.issuer_key_hash) != want:
         raise UntrustedEndorsement("crl_issuer", "OCSP: about a certificate of another issuer")
     if answer.serial_number != subject.serial_number or subject.issuer != issuer.subject:
         raise UntrustedEndorsement("crl_issuer", f"OCSP: not about {subject.common_name}")
 
 
-def _require_nonce(answer: _Answer, nonce: bytes | None) -> None:
+def _require_nonce(answer: OcspAnswer, nonce: bytes | None) -> None:
     if nonce is None:
         return
     if len(nonce) < MIN_NONCE_BYTES:
@@ -358,7 +241,7 @@ def _require_nonce(answer: _Answer, nonce: bytes | None) -> None:
         raise StaleEvidence("nonce_mismatch", "OCSP: the answer is not to the nonce asked with")
 
 
-def _require_status(answer: _Answer, subject: Certificate, *, allow_hold: bool) -> OcspStatus:
+def _require_status(answer: OcspAnswer, subject: Certificate, *, allow_hold: bool) -> OcspStatus:
     name = subject.common_name
     if answer.status is ocsp.OCSPCertStatus.GOOD:
         return "good"
@@ -373,7 +256,7 @@ def _require_status(answer: _Answer, subject: Certificate, *, allow_hold: bool) 
 
 
 def _require_current(
-    answer: _Answer, *, at: datetime, max_age: timedelta, grace: timedelta
+    answer: OcspAnswer, *, at: datetime, max_age: timedelta, grace: timedelta
 ) -> datetime:
     """When the answer ends, not ``grace`` ago: its next update, or ``max_age`` after it was true.
 
@@ -392,16 +275,3 @@ def _require_current(
     if at >= end + grace:
         raise UntrustedEndorsement("crl_expired", f"OCSP: ended {end:%Y-%m-%d %H:%M}")
     return end
-
-
-def _digest(hash_name: str, data: bytes) -> bytes:
-    """Of a name or key, to identify it: that it may be SHA-1 is no matter of trust."""
-    return hashlib.new(hash_name, data, usedforsecurity=False).digest()
-
-
-def _key_bits(certificate: x509.Certificate) -> bytes:
-    """The value of the certificate's subjectPublicKey BIT STRING, of a key on a curve."""
-    key = certificate.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise BadSignature("bad_key", "OCSP: a key is not on a curve")
-    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)

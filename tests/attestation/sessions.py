@@ -23,7 +23,7 @@ from tests.attestation.nvidia.device import FakeDevice, hopper, pem
 from tests.attestation.samples import AT, NONCE
 from tests.support import fake_snp
 from tests.vectors.nvidia_refs.pki import sign
-from tests.vectors.nvidia_refs.rim_cases import document, resource
+from tests.vectors.nvidia_refs.rim_documents import document, resource
 
 KEYSET = samples.keyset()
 DEVICE_NONCE = gpu_nonce(NONCE, keyset_digest(KEYSET))

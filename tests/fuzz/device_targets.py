@@ -34,7 +34,7 @@ from tests.attestation.nvidia import device
 from tests.fuzz import damage
 from tests.fuzz.driver import Target
 from tests.fuzz.seeds import with_published
-from tests.vectors.nvidia_refs import pki, rim_cases
+from tests.vectors.nvidia_refs import pki, rim_documents
 
 
 def gpu_report() -> Target:
@@ -80,7 +80,7 @@ def device_chain() -> Target:
 
 def rim() -> Target:
     """The whole of a RIM is verified: what is not signed is not read."""
-    own = [rim_cases.GOOD.encode()]
+    own = [rim_documents.GOOD.encode()]
     trusted = pki.anchors()
     return Target(
         name="rim",
@@ -102,12 +102,12 @@ def rim_content() -> Target:
             signed = data  # the signer refuses it; as it is, then
         verify_rim(signed, anchors=trusted, at=pki.AT)
 
-    seeds = [rim_cases.document().encode(), rim_cases.document(edition="VBIOS").encode()]
+    seeds = [rim_documents.document().encode(), rim_documents.document(edition="VBIOS").encode()]
     return Target(name="rim-content", parse=parse, seeds=seeds, mutate=damage.XML)
 
 
 def xmldsig() -> Target:
-    own = [rim_cases.GOOD.encode()]
+    own = [rim_documents.GOOD.encode()]
     return Target(
         name="xmldsig",
         parse=lambda data: parse_enveloped(data, what="document"),
@@ -117,7 +117,7 @@ def xmldsig() -> Target:
 
 
 def rim_answer() -> Target:
-    text = rim_cases.GOOD.encode()
+    text = rim_documents.GOOD.encode()
     answer = {
         "id": "NV_X",
         "rim": base64.b64encode(text).decode(),

@@ -19,7 +19,7 @@ from attestation.model import GpuEntry
 from tests.attestation.fetch.service import Call, Reply
 from tests.attestation.nvidia.claims import ARCHS, HOUR, _produced
 from tests.attestation.nvidia.device import AT, DevicePki, FakeDevice, pem
-from tests.vectors.nvidia_refs import pki, rim_cases
+from tests.vectors.nvidia_refs import pki, rim_documents
 
 ANCHORS = TrustAnchors(anchors=(*DevicePki().anchors.anchors, *pki.anchors().anchors))
 DRIVER_ID = "NV_GPU_DRIVER_GH100_590.12"
@@ -38,7 +38,7 @@ def entry(device: FakeDevice) -> GpuEntry:
 
 def rim_answer(rim_id: str, *, id_said: str = "", **facts: str) -> Reply:
     """The RIM service's answer with a RIM of these facts."""
-    rim = pki.sign(rim_cases.document(**facts)).encode()  # type: ignore[arg-type]
+    rim = pki.sign(rim_documents.document(**facts)).encode()  # type: ignore[arg-type]
     document = {
         "id": id_said or rim_id,
         "rim": base64.b64encode(rim).decode(),

@@ -17,7 +17,8 @@ from attestation.nvidia.xmldsig import (
     parse_enveloped,
 )
 from tests.vectors.nvidia_refs.pki import ISSUES, SIGNER, Signing, chain, key, sign
-from tests.vectors.nvidia_refs.rim_cases import CASES, GOOD
+from tests.vectors.nvidia_refs.rim_cases import CASES
+from tests.vectors.nvidia_refs.rim_documents import GOOD
 
 _KEY = key(SIGNER).public_key()
 _MAX_SECONDS = 2.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.nvidia_refs import ocsp_cases, rim_cases
+from tests.vectors.nvidia_refs import ocsp_cases, rim_cases, rim_documents
 from tests.vectors.nvidia_refs.pki import AT, chain, pem
 
 FOLDER = Path(__file__).parent
@@ -62,7 +62,7 @@ def _cut(part: dict[str, int], good: str) -> str:
 
 def _shortened(document: str) -> Any:
     """Only what differs from the good document, which the first vector holds whole."""
-    good = rim_cases.GOOD
+    good = rim_documents.GOOD
     if document == good:
         return document
     limit = min(len(good), len(document))
