@@ -62,7 +62,7 @@ def test_every_fault_of_a_target_can_be_compiled_and_named(module: str) -> None:
     source = source_path(module).read_text()
     mutations = find_mutations(source)
 
-    assert len({(one.function, one.change) for one in mutations}) == len(mutations) > 10
+    assert len({(one.function, one.change) for one in mutations}) == len(mutations) > 4
     for one in mutations[::10]:
         compile(mutated_tree(source, one.index), module, "exec")
 
