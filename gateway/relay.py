@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from attestation.channel import Rng, bhttp
@@ -23,6 +24,7 @@ from gateway.observe import CHAT_ROUTE, ChatTrace, Clocks
 from gateway.problems import GatewayError, is_known_code, openai_body
 from gateway.schemas import ChatRequest
 from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
+from gateway.silence import SilenceWatch
 from gateway.workers import WorkerDirectory, WorkerNode
 
 MAX_WHOLE_BYTES: Final = 16 << 20  # of one unstreamed answer
@@ -137,24 +139,28 @@ class ChatExchange:
         self._sealed: SealedExchange | None = None
         self._scope: asyncio.Timeout | None = None
         self._interruption: GatewayError | None = None
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + relay.deadline_s
+        self._deadline = asyncio.get_running_loop().time() + relay.deadline_s
         self._unregister = relay.drain.register(self._stop)
-        self._silent_since = self._loop.time()  # when the wait for the worker began
-        self._watch: asyncio.TimerHandle | None = None
-        self._look: asyncio.Task[None] | None = None
+        self._silence: SilenceWatch | None = None
 
     def begin(self, node: WorkerNode, sealed: SealedExchange) -> None:
         self._node, self._sealed = node, sealed
 
     def watch(self, node: WorkerNode) -> None:
         """From now on `node` has something to answer."""
-        self._silent_since = self._loop.time()
-        self._look_again(node)
+        if self._silence is not None:
+            self._silence.close()
+        self._silence = SilenceWatch(
+            silence_s=self._relay.silence_s,
+            is_waiting=lambda: self._scope is not None,  # else it is the client that we wait for
+            is_alive=partial(self._is_alive, node),
+            on_stuck=partial(self._give_up, node),
+        )
 
     async def run(self, work: Awaitable[T]) -> T:
         """Awaits within the request's deadline. Raises: GatewayError when time is up."""
-        self._silent_since = self._loop.time()
+        if self._silence is not None:
+            self._silence.heard()
         try:
             async with asyncio.timeout_at(self._deadline) as self._scope:
                 return await work
@@ -195,10 +201,8 @@ class ChatExchange:
 
     async def aclose(self) -> None:
         self._unregister()
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._look is not None:
-            self._look.cancel()
+        if self._silence is not None:
+            self._silence.close()
         if self._sealed is not None:
             await self._sealed.aclose()
 
@@ -264,44 +268,27 @@ class ChatExchange:
             raise truncated()
         return self._sealed.content()
 
-    def _look_again(self, node: WorkerNode) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        due = self._silent_since + self._relay.silence_s
-        self._watch = self._loop.call_at(due, self._on_silence, node)
-
-    def _on_silence(self, node: WorkerNode) -> None:
-        if self._scope is None:  # it is the client that we wait for
-            self._silent_since = self._loop.time()
-        if self._loop.time() < self._silent_since + self._relay.silence_s:
-            self._look_again(node)
-        else:
-            self._look = self._loop.create_task(self._look_at(node))
-
-    async def _look_at(self, node: WorkerNode) -> None:
-        """The worker has been silent for long. Is it stuck, or is it just not our turn?
+    async def _is_alive(self, node: WorkerNode, silence: timedelta) -> bool:
+        """Whether a worker that sent nothing for so long may wait as long as it likes.
 
         The head of a stream comes as soon as a request is accepted, so a worker that keeps it
-        back is stuck. For anything else it may wait as long as it likes, if it still attests.
+        back is stuck. For anything else it may, if it still attests.
         """
-        relay, since = self._relay, self._silent_since
-        is_stuck = self._sealed is None and self._chat.is_streamed
-        if not is_stuck:
-            silence = timedelta(seconds=self._loop.time() - since)
-            is_stuck = not await relay.directory.is_alive(node, since=relay.utc_now() - silence)
-        if is_stuck and since == self._silent_since:  # nothing came meanwhile
-            relay.directory.distrust(node)
-            self._interrupt(GatewayError("request_timeout", "The worker does not answer."))
-            return
-        self._silent_since = max(self._silent_since, self._loop.time())
-        self._look_again(node)
+        if self._sealed is None and self._chat.is_streamed:
+            return False
+        relay = self._relay
+        return await relay.directory.is_alive(node, since=relay.utc_now() - silence)
+
+    def _give_up(self, node: WorkerNode) -> None:
+        self._relay.directory.distrust(node)
+        self._interrupt(GatewayError("request_timeout", "The worker does not answer."))
 
     def _stop(self) -> None:
         self._interrupt(GatewayError("server_stopping", "The gateway is stopping."))
 
     def _interrupt(self, error: GatewayError) -> None:
         self._interruption = error
-        self._deadline = self._loop.time()
+        self._deadline = asyncio.get_running_loop().time()
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(self._deadline)
 
