@@ -1,6 +1,6 @@
 """``python -m tests.mutants``: do the tests of verifier, chain, policy and binding code notice?
 
-All modules take about a quarter of an hour on two idle cores, one module half a minute.
+All modules take about half an hour on two idle cores, one module half a minute.
 Exit 1: fewer than 95 % of the mutations were killed, a survivor is not listed with its reason in
 survivors.toml, one that is listed does not survive, or tests fail without any fault.
 """
