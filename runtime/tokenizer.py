@@ -79,6 +79,16 @@ class Tokenizer:
             control_texts=self._special_ids,
         )
 
+    @property
+    def token_bytes(self) -> Sequence[bytes]:
+        """What each token spells, control tokens their own name."""
+        return self._token_bytes
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Control tokens, which no plain text becomes."""
+        return frozenset(self._special_ids.values())
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of ``text``; with ``special`` the control tokens it spells count as such.
 
