@@ -15,7 +15,7 @@ from runtime.errors import (
     RuntimeFault,
 )
 from runtime.interfaces import Runner, TextTokenizer, TokenSampler
-from runtime.observer import EngineObserver, NullObserver, StepStats
+from runtime.observer import EngineObserver, NullObserver, ScheduleStats, StepStats
 from runtime.plan import StepPlan
 from runtime.sampling import SamplingParams
 from runtime.sequence import FinishReason, GenerationRequest, SequenceTiming
@@ -40,6 +40,7 @@ __all__ = [
     "Runner",
     "RuntimeFault",
     "SamplingParams",
+    "ScheduleStats",
     "SequenceTiming",
     "StepPlan",
     "StepStats",

@@ -17,6 +17,14 @@ class EngineConfig:
     advances and a prefill still gets at least one token. ``model_sha256`` (hex, of the weights
     file) is part of every prefix cache key.
 
+    A step with prompts in it, while others decode, takes up to ``itl_target_s``, and where more
+    decode than wait up to ``itl_stretch`` times a step without them; at least
+    ``min_prefill_tokens`` are computed all the same. A sequence starts if the blocks last for
+    outputs at ``output_quantile`` of the recent ones (1: at each request's own bound, 0: of one
+    token more). At most
+    ``max_overtakes`` later requests start before an earlier one, besides those that start while it
+    waits for a prefix another computes, at most ``max_prefix_wait_steps`` steps.
+
     Raises: InvalidConfig, naming every problem at once.
     """
 
@@ -25,6 +33,12 @@ class EngineConfig:
     max_batch_tokens: int = 512
     max_sequences: int = 64
     max_waiting: int = 256
+    itl_target_s: float = 0.1
+    itl_stretch: float = 3.0
+    min_prefill_tokens: int = 16
+    output_quantile: float = 0.9
+    max_overtakes: int = 32
+    max_prefix_wait_steps: int = 256
     prefix_cache: bool = True
     eviction: str = "lru"
     model_sha256: str = ""
@@ -38,6 +52,12 @@ class EngineConfig:
                 self.max_batch_tokens > self.max_sequences
             ),
             "max_waiting must be at least 1": self.max_waiting >= 1,
+            "itl_target_s must be above 0": self.itl_target_s > 0,
+            "itl_stretch must be at least 1": self.itl_stretch >= 1,
+            "min_prefill_tokens must be at least 1": self.min_prefill_tokens >= 1,
+            "output_quantile must be 0 to 1": 0 <= self.output_quantile <= 1,
+            "max_overtakes must be at least 1": self.max_overtakes >= 1,
+            "max_prefix_wait_steps must be at least 0": self.max_prefix_wait_steps >= 0,
             f"eviction must be one of {', '.join(sorted(EVICTION_POLICIES))}": (
                 self.eviction in EVICTION_POLICIES
             ),

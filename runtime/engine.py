@@ -171,7 +171,11 @@ class Engine:
             ]
         else:
             ended_ns = self._clock_ns()
-            self._scheduler.commit(step, [(token_id,) for token_id in token_ids])
+            self._scheduler.commit(
+                step,
+                [(token_id,) for token_id in token_ids],
+                step_s=(ended_ns - started_ns) / 1e9,
+            )
             new_deltas = [
                 self._append(row.sequence, token_id, now_ns=ended_ns)
                 for row, token_id in zip(step.sampled, token_ids, strict=True)
@@ -250,5 +254,6 @@ class Engine:
                 num_cached_blocks=pool.num_cached,
                 num_used_blocks=pool.num_used,
                 error_type=error_type,
+                schedule=step.stats,
             )
         )

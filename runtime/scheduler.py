@@ -1,25 +1,39 @@
 """Which tokens of which sequences does the next step compute?
 
 Every sequence wants the same thing, its uncomputed tokens computed, and every step has one budget
-of tokens. Sequences with a single uncomputed token go first, since somebody is reading their
-output as it comes; the rest of the budget goes to longer stretches in order of arrival, in chunks.
+of tokens and time:
 
-When blocks run out the youngest running sequence is preempted: it gives back its blocks, keeps its
-tokens and waits at the head of the queue to be computed again. Every waiting sequence is younger
-than every running one, so the oldest of all always runs, and as each fits the cache alone there is
-always one that advances.
+1. Sequences with one uncomputed token come first, since somebody reads their output as it comes;
+   guesses at what follows (drafts) ride along where there is room.
+2. Prompts get what is left of a step as long as those readers can bear (``runtime.step_cost``), or
+   all of it when nobody reads. A quarter goes to the oldest prompt, the rest to the shortest
+   first: a short prompt is not stuck behind a long one, and a long one always advances.
+3. Waiting sequences start in between, when ``runtime.entrance`` lets them in.
+
+When blocks run out all the same the running sequence of lowest rank is preempted: it gives back
+its blocks, keeps its tokens and waits to be computed again. In such a step nobody is admitted. The
+sequence of highest rank always runs, and as each fits the cache alone there is always one that
+advances.
 """
 
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from runtime.config import EngineConfig
+from runtime.entrance import Entrance, urgency
 from runtime.errors import InvariantBroken
 from runtime.kvcache.manager import KVCacheManager
+from runtime.observer import ScheduleStats
 from runtime.plan import StepPlan
 from runtime.plan_builder import ScheduledRow, build_plan
 from runtime.sequence import Sequence, SequenceStatus
+from runtime.step_cost import PrefillBudget, StepCostModel, count_pairs
+
+_OLDEST_SHARE: Final = 4  # the oldest prompt gets one in so many of the tokens for prompts
+_PACE_WEIGHT: Final = 0.2  # of the last step, in the smoothed number of prompt tokens a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,21 +43,29 @@ class ScheduledStep:
     plan: StepPlan
     rows: tuple[ScheduledRow, ...]
     sampled: tuple[ScheduledRow, ...]  # in the order of ``plan.logits_rows``, 1 + drafts each
-    num_preempted: int
+    num_pairs: int  # (query, key) pairs of attention
+    stats: ScheduleStats
+
+    @property
+    def num_preempted(self) -> int:
+        return self.stats.num_preempted
 
 
 class Scheduler:
-    """Queues, the token budget and preemption; touches no tensor and reads no clock."""
+    """Queues, budgets and preemption; touches no tensor and reads no clock."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._waiting: deque[Sequence] = deque()  # both oldest first
-        self._running: list[Sequence] = []
+        self._running: list[Sequence] = []  # highest rank first
+        self._pace = float(config.max_batch_tokens)  # prompt tokens a step
+        self._num_merged_before = 0
+        self.cost = StepCostModel()
         self.kv = KVCacheManager(config)
+        self._entrance = Entrance(config, self.kv)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._entrance)
 
     @property
     def num_running(self) -> int:
@@ -51,12 +73,15 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence younger than all others, that fits the cache when it runs alone."""
-        self._waiting.append(sequence)
+        self._entrance.add(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a waiting or running sequence out and its blocks back, for whatever reason."""
-        queue = self._running if sequence.status is SequenceStatus.RUNNING else self._waiting
-        queue.remove(sequence)
+        if sequence.status is SequenceStatus.RUNNING:
+            self._running.remove(sequence)
+            self._entrance.forget(sequence)
+        else:
+            self._entrance.remove(sequence)
         self.kv.release(sequence)
         sequence.finish()
 
@@ -65,33 +90,52 @@ class Scheduler:
 
         Raises: InvariantBroken when there is work and none of it can advance.
         """
-        rows, num_preempted = self._schedule_single_tokens()
-        budget = self._config.max_batch_tokens - sum(row.num_planned_tokens for row in rows)
-        for sequence in self._running:
-            if budget > 0 and sequence.num_uncomputed_tokens > 1:
-                rows.append(_chunk(sequence, budget))
-                budget -= rows[-1].num_tokens
-        while budget > 0 and (admitted := self._admit_next()) is not None:
-            rows.append(_chunk(admitted, budget))
-            budget -= rows[-1].num_tokens
+        config = self._config
+        num_soon = len(self._running) + config.max_batch_tokens // config.block_size
+        self._entrance.start_step(num_soon=num_soon)
+        decoding, prefilling, num_preempted = self._make_room()
+        rows, num_decode_tokens, num_pairs = self._decode_rows(decoding)
+        budget = self._prefill_budget(decoding, len(prefilling), num_decode_tokens, num_pairs)
+        max_prefill_tokens = budget.room(start=0)
+        granted = self._share_out(prefilling, budget, may_admit=not num_preempted)
+        for sequence, num_tokens in granted.items():
+            num_pairs += count_pairs(sequence.num_computed_tokens, num_tokens)
+            rows.append(ScheduledRow(sequence=sequence, num_tokens=num_tokens))
         if not rows:
-            if self._waiting or self._running:
+            if self.num_waiting or self._running:
                 raise InvariantBroken("schedule: no sequence can advance")
             return None
+        if budget.num_granted:
+            self._pace += _PACE_WEIGHT * (budget.num_granted - self._pace)
+        num_tokens = num_decode_tokens + budget.num_granted
         return ScheduledStep(
-            plan=build_plan(rows, block_size=self._config.block_size),
+            plan=build_plan(rows, block_size=config.block_size),
             rows=tuple(rows),
             sampled=tuple(row for row in rows if row.is_sampled),
-            num_preempted=num_preempted,
+            num_pairs=num_pairs,
+            stats=self._stats(
+                num_decode_tokens=num_decode_tokens,
+                num_draft_tokens=num_decode_tokens - len(decoding),
+                num_prefill_tokens=budget.num_granted,
+                max_prefill_tokens=max_prefill_tokens,
+                predicted_s=self.cost.predict(num_tokens, num_pairs),
+                num_preempted=num_preempted,
+            ),
         )
 
-    def commit(self, step: ScheduledStep, new_token_ids: Rows[Rows[int]]) -> None:
+    def commit(
+        self,
+        step: ScheduledStep,
+        new_token_ids: Rows[Rows[int]],
+        *,
+        step_s: float | None = None,
+    ) -> None:
         """The step has run: its tokens are computed, and each sampled row goes on with new ones.
 
         ``new_token_ids[i]`` of ``step.sampled[i]``: the accepted prefix of its drafts, then the
         one token that no draft stood for; appended here. What was computed of rejected drafts is
         never counted, so the next step overwrites it and no key ever leads to it. A sequence that
-        finished while the step ran is passed over.
+        finished while the step ran is passed over. ``step_s`` is how long the step took.
 
         Raises: InvariantBroken when new tokens contradict the drafts they were computed with.
         """
@@ -103,65 +147,173 @@ class Scheduler:
             if num_accepted < 0 or tuple(token_ids[:-1]) != row.draft_token_ids[:num_accepted]:
                 raise InvariantBroken("commit: the new tokens do not continue the drafts")
             nums_accepted[row.sequence] = num_accepted
-            row.sequence.token_ids.extend(token_ids)
+        for row, token_ids in zip(step.sampled, new_token_ids, strict=True):
+            if row.sequence.status is SequenceStatus.RUNNING:
+                row.sequence.token_ids.extend(token_ids)
+                self._entrance.charge(row.sequence, len(token_ids))
         for row in step.rows:
             if row.sequence.status is SequenceStatus.RUNNING:
                 num_tokens = row.num_tokens + nums_accepted.get(row.sequence, 0)
                 self.kv.commit(row.sequence, num_tokens=num_tokens)
+        if step_s is not None:
+            self.cost.observe(step.plan.num_tokens, step.num_pairs, step_s)
 
-    def _schedule_single_tokens(self) -> tuple[list[ScheduledRow], int]:
-        """Rows of one token, oldest first, and how many younger sequences made room for them.
+    # -- 1. those who decode ---------------------------------------------------------------
 
-        A victim is younger than the sequence it makes room for, so it has no row yet.
+    def _make_room(self) -> tuple[list[Sequence], list[Sequence], int]:
+        """Who has one uncomputed token and a slot for it, who has more, how many were preempted.
+
+        A victim ranks lower than the sequence it makes room for, so it is in neither list.
         """
         decoding: list[Sequence] = []
+        prefilling: list[Sequence] = []
         num_preempted = 0
         for sequence in tuple(self._running):
-            if sequence.num_uncomputed_tokens != 1:  # a victim has lost its computed tokens
+            if sequence.num_uncomputed_tokens > 1:
+                if sequence.status is SequenceStatus.RUNNING:
+                    prefilling.append(sequence)
                 continue
-            while sequence.status is SequenceStatus.RUNNING and not self.kv.grow(sequence):
-                self._preempt_youngest()
+            while is_running := sequence.status is SequenceStatus.RUNNING:
+                if self.kv.grow(sequence):
+                    break
+                self._preempt_one()
                 num_preempted += 1
-            if sequence.status is SequenceStatus.RUNNING:
+            if is_running:
                 decoding.append(sequence)
-        spare_tokens = self._config.max_batch_tokens - len(decoding) - 1  # a prefill gets one
+        return decoding, prefilling, num_preempted
+
+    def _preempt_one(self) -> None:
+        """The lowest in rank of those that free a block now; the lowest of all if none does."""
+        victims = (one for one in reversed(self._running) if self.kv.frees_blocks(one))
+        victim = next(victims, self._running[-1])
+        self._running.remove(victim)
+        self.kv.release(victim)
+        victim.preempt()
+        self._entrance.put_back(victim)
+
+    def _decode_rows(self, decoding: Rows[Sequence]) -> tuple[list[ScheduledRow], int, int]:
+        """Their rows, tokens and (query, key) pairs."""
+        config = self._config
+        spare_tokens = config.max_batch_tokens - len(decoding) - config.min_prefill_tokens
+        num_drafts = num_pairs = 0
         rows: list[ScheduledRow] = []
         for sequence in decoding:
-            drafts = self._take_drafts(sequence, spare_tokens)
-            spare_tokens -= len(drafts)
+            drafts: tuple[int, ...] = ()
+            if sequence.draft_token_ids:
+                drafts = self._take_drafts(sequence, spare_tokens - num_drafts)
+                num_drafts += len(drafts)
+            num_pairs += count_pairs(sequence.num_computed_tokens, 1 + len(drafts))
             rows.append(ScheduledRow(sequence=sequence, num_tokens=1, draft_token_ids=drafts))
-        return rows, num_preempted
+        return rows, len(rows) + num_drafts, num_pairs
 
     def _take_drafts(self, sequence: Sequence, spare_tokens: int) -> tuple[int, ...]:
         """As many drafts as the budget, the output's bound and the blocks at hand allow."""
         proposed, sequence.draft_token_ids = sequence.draft_token_ids, ()
-        if not proposed:
-            return ()
         num_due = sequence.max_output_tokens - sequence.num_output_tokens
         drafts = proposed[: max(0, min(spare_tokens, num_due - 1))]
         if not self.kv.grow(sequence, num_drafts=len(drafts)):
             drafts = drafts[: self.kv.num_spare_slots(sequence)]
         return drafts
 
-    def _preempt_youngest(self) -> None:
-        victim = self._running.pop()
-        self.kv.release(victim)
-        victim.preempt()
-        self._waiting.appendleft(victim)
+    # -- 2. prompts ------------------------------------------------------------------------
 
-    def _admit_next(self) -> Sequence | None:
-        """Start the oldest waiting sequence; None when there is none or it does not fit now."""
-        if not self._waiting or len(self._running) >= self._config.max_sequences:
-            return None
-        sequence = self._waiting[0]
-        num_cached_tokens = self.kv.admit(sequence)
-        if num_cached_tokens is None:
-            return None
-        self._waiting.popleft()
-        sequence.start(num_cached_tokens=num_cached_tokens)
-        self._running.append(sequence)
-        return sequence
+    def _prefill_budget(
+        self, decoding: Rows[Sequence], num_prefilling: int, num_decode_tokens: int, num_pairs: int
+    ) -> PrefillBudget:
+        """What a step may spend on prompts beside those who decode.
+
+        A step takes at most the target. Where more decode than wait it takes less: no more than
+        ``itl_stretch`` times what it would take without prompts, and more the more wait.
+        """
+        config = self._config
+        time_s = inf
+        if any(sequence.num_output_tokens for sequence in decoding):
+            decode_s = self.cost.predict(num_decode_tokens, num_pairs)
+            load_ratio = (num_prefilling + self.num_waiting) / len(decoding)
+            stretched_s = decode_s * config.itl_stretch * max(1.0, load_ratio)
+            time_s = min(config.itl_target_s, stretched_s) - decode_s
+        return PrefillBudget(
+            self.cost,
+            max_tokens=config.max_batch_tokens - num_decode_tokens,
+            time_s=time_s,
+            floor_tokens=config.min_prefill_tokens,
+        )
+
+    def _share_out(
+        self, prefilling: Rows[Sequence], budget: PrefillBudget, *, may_admit: bool
+    ) -> dict[Sequence, int]:
+        """Tokens of each prompt in this step: a share for the oldest, the rest by urgency."""
+        granted: dict[Sequence, int] = {}
+
+        def grant(sequence: Sequence, num_wanted: int) -> None:
+            before = granted.get(sequence, 0)
+            start = sequence.num_computed_tokens + before
+            left = sequence.num_uncomputed_tokens - before
+            if num_tokens := budget.take(min(num_wanted, left), start=start):
+                granted[sequence] = before + num_tokens
+
+        if prefilling:
+            oldest = min(prefilling, key=lambda one: one.arrival_idx)
+            room = budget.room(start=oldest.num_computed_tokens)
+            grant(oldest, -(-room // _OLDEST_SHARE))
+        pending = sorted(prefilling, key=_urgency, reverse=True)
+        while budget.room(start=0) > 0:
+            admitted = self._admit_before(pending) if may_admit else None
+            if admitted is None and not pending:
+                break
+            grant(admitted or pending.pop(), self._config.max_batch_tokens)
+        return granted
+
+    def _admit_before(self, pending: Rows[Sequence]) -> Sequence | None:
+        """Start a waiting sequence that goes before the next prompt in progress."""
+        admitted = self._entrance.admit_next(
+            self._running,
+            before=_urgency(pending[-1]) if pending else None,
+            num_partial=len(pending),
+            pace=self._pace,
+        )
+        if admitted is not None:
+            insort(self._running, admitted, key=_rank)
+        return admitted
+
+    def _stats(
+        self,
+        *,
+        num_decode_tokens: int,
+        num_draft_tokens: int,
+        num_prefill_tokens: int,
+        max_prefill_tokens: int,
+        predicted_s: float,
+        num_preempted: int,
+    ) -> ScheduleStats:
+        entrance, counts = self._entrance, self._entrance.counts
+        num_merged = self.kv.num_merged_blocks - self._num_merged_before
+        self._num_merged_before += num_merged
+        num_behind = len(entrance) - entrance.num_awaiting
+        return ScheduleStats(
+            num_decode_tokens=num_decode_tokens,
+            num_draft_tokens=num_draft_tokens,
+            num_prefill_tokens=num_prefill_tokens,
+            max_prefill_tokens=max_prefill_tokens,
+            predicted_s=predicted_s,
+            num_preempted=num_preempted,
+            num_admitted=counts.num_admitted,
+            num_resumed=counts.num_resumed,
+            num_prompt_tokens=counts.num_prompt_tokens,
+            num_cached_tokens=counts.num_cached_tokens,
+            num_deduped_tokens=counts.num_deduped_tokens,
+            num_merged_blocks=num_merged,
+            num_waiting_for_prefix=entrance.num_awaiting,
+            num_waiting_for_tokens=num_behind if counts.blocker == "tokens" else 0,
+            num_waiting_for_sequences=num_behind if counts.blocker == "sequences" else 0,
+            num_waiting_for_blocks=num_behind if counts.blocker == "blocks" else 0,
+            num_aged=entrance.num_aged,
+        )
 
 
-def _chunk(sequence: Sequence, budget: int) -> ScheduledRow:
-    return ScheduledRow(sequence=sequence, num_tokens=min(sequence.num_uncomputed_tokens, budget))
+def _rank(sequence: Sequence) -> tuple[bool, int, int]:
+    return sequence.rank
+
+
+def _urgency(sequence: Sequence) -> tuple[int, int, int]:
+    return urgency(sequence, sequence.num_uncomputed_tokens)

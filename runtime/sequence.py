@@ -6,12 +6,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from runtime.errors import InvalidPrompt, InvariantBroken
+from runtime.errors import InvalidPrompt, InvariantBroken, RequestRejected
 from runtime.kvcache.keys import BlockKey
 from runtime.plan import Int32Array
 from runtime.sampling import SEED_BITS, SamplingParams
 
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+
+MIN_PRIORITY, MAX_PRIORITY = -2, 2
+MAX_TENANT_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +22,11 @@ class GenerationRequest:
     """A tokenized prompt and what to do with it.
 
     ``arrival_ns`` is on the engine's own monotonic clock. Requests share cached prefixes only with
-    an equal ``cache_salt``: one tenant cannot learn by timing what another has asked.
+    an equal ``cache_salt``: one tenant cannot learn by timing what another has asked. Requests of
+    a higher ``priority`` go first; among equals the ``tenant``s, opaque names, take turns.
 
-    Raises: InvalidPrompt when the prompt is empty.
+    Raises: InvalidPrompt when the prompt is empty, RequestRejected for a priority or a tenant out
+    of bounds.
     """
 
     request_id: str
@@ -29,10 +34,18 @@ class GenerationRequest:
     sampling: SamplingParams
     arrival_ns: int
     cache_salt: bytes = field(default=b"", repr=False)
+    priority: int = 0
+    tenant: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
             raise InvalidPrompt("the prompt has no tokens", param="messages")
+        if not MIN_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise RequestRejected(
+                f"priority must be {MIN_PRIORITY} to {MAX_PRIORITY}", param="priority"
+            )
+        if len(self.tenant) > MAX_TENANT_CHARS:
+            raise RequestRejected(f"tenant has more than {MAX_TENANT_CHARS} characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +115,22 @@ class Sequence:
     """
 
     __slots__ = (
+        "arrival_idx",
+        "awaited_key",
         "block_keys",
         "block_table",
         "cached_tokens",
         "draft_token_ids",
         "first_scheduled_ns",
         "first_token_ns",
+        "is_aged",
         "max_output_tokens",
         "num_computed_tokens",
+        "num_overtakes",
+        "num_preemptions",
+        "num_steps_awaited",
+        "num_tokens_at_hand",
+        "prefill_priority",
         "request",
         "rng_seed",
         "status",
@@ -131,6 +152,14 @@ class Sequence:
         self.cached_tokens: int | None = None  # None until it first ran
         self.first_scheduled_ns: int | None = None
         self.first_token_ns: int | None = None
+        self.arrival_idx = 0  # the scheduler's own, from here on
+        self.prefill_priority = request.priority  # raised by those who wait for its blocks
+        self.is_aged = False  # waited long enough: goes before all that came later
+        self.num_overtakes = 0  # later sequences that were admitted before it
+        self.num_preemptions = 0
+        self.awaited_key: BlockKey | None = None  # of a block that another computes for it
+        self.num_steps_awaited = 0
+        self.num_tokens_at_hand = 0  # cached when it began to wait for more
 
     def __repr__(self) -> str:
         return (
@@ -150,6 +179,11 @@ class Sequence:
     def num_uncomputed_tokens(self) -> int:
         return len(self.token_ids) - self.num_computed_tokens
 
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Lower goes first, and gives up its blocks last."""
+        return (not self.is_aged, -self.request.priority, self.arrival_idx)
+
     def start(self, *, num_cached_tokens: int) -> None:
         """Waiting -> running, with its first ``num_cached_tokens`` tokens already computed."""
         self._move(SequenceStatus.RUNNING)
@@ -162,6 +196,7 @@ class Sequence:
         self._move(SequenceStatus.WAITING)
         self.num_computed_tokens = 0
         self.draft_token_ids = ()
+        self.num_preemptions += 1
 
     def finish(self) -> None:
         self._move(SequenceStatus.FINISHED)

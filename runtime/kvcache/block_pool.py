@@ -4,7 +4,7 @@ A block is free (contents worthless), cached (contents can be found by key, held
 (held by one or more sequences), and ``num_free + num_cached + num_used == num_blocks`` always.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from runtime.errors import InvariantBroken
 from runtime.kvcache.eviction import EvictionPolicy
@@ -49,6 +49,17 @@ class BlockPool:
 
     def is_keyed(self, block_id: int) -> bool:
         return self._is_keyed[block_id]
+
+    def count_idle(self, block_ids: Iterable[int]) -> int:
+        """How many of these nobody holds."""
+        ref_counts = self._ref_counts
+        return sum(ref_counts[block_id] == 0 for block_id in block_ids)
+
+    def touch(self, block_id: int) -> None:
+        """If nobody holds the block, let it be evicted as if it was released only now."""
+        if self._ref_counts[block_id] == 0:
+            self._idle.remove(block_id)
+            self._idle.add(block_id)
 
     def allocate(self) -> int:
         """A block of worthless contents, held once.

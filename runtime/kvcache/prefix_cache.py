@@ -25,6 +25,10 @@ class PrefixCache:
             block_ids.append(block_id)
         return block_ids
 
+    def find(self, key: BlockKey) -> int | None:
+        """The block of one key."""
+        return self._block_ids.get(key)
+
     def insert(self, key: BlockKey, block_id: int) -> bool:
         """Make a block findable; False, and no change, when the key is taken by an equal block."""
         if key in self._block_ids:

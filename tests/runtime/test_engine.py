@@ -127,7 +127,7 @@ def test_an_abort_of_the_only_request_is_still_reported() -> None:
 
 def test_a_failing_batch_ends_its_requests_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
     harness = make_harness(max_sequences=2)
-    requests = [request(name, (1, 2, 3, 4, 5, first)) for first, name in enumerate("abc")]
+    requests = [request(name, (first, 2, 3, 4, 5, 6)) for first, name in enumerate("abc")]
     for one in requests:
         harness.add(one)
 

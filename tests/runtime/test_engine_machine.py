@@ -1,6 +1,7 @@
 """Whatever is added, aborted and stepped in any order: are blocks, budgets and outputs right?"""
 
 from collections import Counter
+from dataclasses import fields
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis.stateful import (
 )
 
 from runtime import EngineConfig, EngineFull, GenerationRequest, PromptTooLong, SamplingParams
+from runtime.observer import ScheduleStats
 from runtime.plan import StepPlan
 from runtime.sequence import Sequence, SequenceStatus
 from tests.runtime.harness import Harness, Outcome, assert_same_output
@@ -41,6 +43,9 @@ class EngineMachine(RuleBasedStateMachine):
         max_sequences=st.integers(1, 5),
         spare_tokens=st.integers(1, 9),
         prefix_cache=st.booleans(),
+        output_quantile=st.sampled_from([0.0, 0.9, 1.0]),
+        max_overtakes=st.integers(1, 5),
+        max_prefix_wait_steps=st.integers(0, 8),
     )
     def start(
         self,
@@ -49,6 +54,9 @@ class EngineMachine(RuleBasedStateMachine):
         max_sequences: int,
         spare_tokens: int,
         prefix_cache: bool,
+        output_quantile: float,
+        max_overtakes: int,
+        max_prefix_wait_steps: int,
     ) -> None:
         self.config = EngineConfig(
             block_size=block_size,
@@ -57,9 +65,13 @@ class EngineMachine(RuleBasedStateMachine):
             max_batch_tokens=max_sequences + spare_tokens,
             max_waiting=6,
             prefix_cache=prefix_cache,
+            output_quantile=output_quantile,
+            max_overtakes=max_overtakes,
+            max_prefix_wait_steps=max_prefix_wait_steps,
         )
         self.harness = Harness(self.config)
         self.requests: dict[str, GenerationRequest] = {}
+        self.all_sequences: list[Sequence] = []
         self.wants: dict[str, Outcome] = {}
         self.aborted: set[str] = set()
         self.failed: set[str] = set()
@@ -69,17 +81,28 @@ class EngineMachine(RuleBasedStateMachine):
         prompts=st.lists(PROMPTS, min_size=1, max_size=4),
         sampling=SAMPLING,
         salt=st.sampled_from([b"", b"other"]),
+        priority=st.integers(-1, 1),
     )
-    def add(self, prompts: list[tuple[int, ...]], sampling: SamplingParams, salt: bytes) -> None:
+    def add(
+        self,
+        prompts: list[tuple[int, ...]],
+        sampling: SamplingParams,
+        salt: bytes,
+        priority: int,
+    ) -> None:
         for prompt in prompts:
-            self.add_one(prompt, sampling, salt)
+            self.add_one(prompt, sampling, salt, priority)
 
-    def add_one(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+    def add_one(
+        self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes, priority: int
+    ) -> None:
         request = GenerationRequest(
             request_id=f"r{len(self.requests)}",
             prompt_token_ids=prompt,
             sampling=sampling,
             cache_salt=salt,
+            tenant=salt.decode(),
+            priority=priority,
             arrival_ns=0,
         )
         try:
@@ -90,6 +113,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert self.harness.engine._scheduler.num_waiting >= self.config.max_waiting
         else:
             self.requests[request.request_id] = request
+            self.all_sequences.append(self.sequences()[-1])
             self.wants[request.request_id] = self.harness.expected(request)
 
     @precondition(lambda self: self.requests)
@@ -160,6 +184,49 @@ class EngineMachine(RuleBasedStateMachine):
             assert (len(sequence.block_table) > 0) == (sequence.status is SequenceStatus.RUNNING)
 
     @invariant()
+    def the_queue_and_the_waits_are_consistent(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        entrance = self.harness.engine._scheduler._entrance
+        in_flight = self.harness.engine._scheduler.kv.in_flight
+        waiting = [s for s in self.sequences() if s.status is SequenceStatus.WAITING]
+        candidates = list(entrance._waiting.candidates())
+        assert len(candidates) == len(entrance) == len(waiting)
+        assert set(candidates) == set(waiting)
+        assert {s for s in waiting if s.awaited_key} == set(entrance._awaiting)
+        leaders = set(in_flight._leaders.values())
+        assert all(leader.status is SequenceStatus.RUNNING for leader in leaders)
+        for leader in leaders:
+            salts = {
+                s.request.cache_salt
+                for s in waiting
+                if s.awaited_key and in_flight.leader(s.awaited_key) is leader
+            }
+            assert salts <= {leader.request.cache_salt}
+        if stats := self.harness.log.stats:
+            why = stats[-1].schedule
+            assert why.num_decode_tokens + why.num_prefill_tokens == stats[-1].num_batch_tokens
+            assert min(vars_of(why).values()) >= 0
+
+    @invariant()
+    def every_prompt_token_is_looked_up_once(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        stats = [step.schedule for step in self.harness.log.stats]
+        started = [
+            self.requests[s.request.request_id]
+            for s in self.all_sequences
+            if s.cached_tokens is not None
+        ]
+        assert sum(step.num_admitted for step in stats) == len(started)
+        assert sum(step.num_prompt_tokens for step in stats) == sum(
+            len(one.prompt_token_ids) for one in started
+        )
+        assert sum(step.num_cached_tokens for step in stats) == sum(
+            s.cached_tokens or 0 for s in self.all_sequences
+        )
+
+    @invariant()
     def outputs_are_those_of_a_lone_request(self) -> None:
         if not hasattr(self, "harness"):
             return
@@ -172,6 +239,10 @@ class EngineMachine(RuleBasedStateMachine):
                 assert want.text.startswith(got.text)
             elif got.finish_reason is not None:
                 assert_same_output(got, want)
+
+
+def vars_of(stats: ScheduleStats) -> dict[str, float]:
+    return {field.name: getattr(stats, field.name) for field in fields(stats)}
 
 
 TestEngineMachine = EngineMachine.TestCase
