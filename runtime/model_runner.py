@@ -1,6 +1,5 @@
 """How does a StepPlan become logits?  Loads a model file, owns the KV cache, runs the decoder."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +7,18 @@ from typing import TypeAlias
 
 import numpy as np
 
+from runtime.checkpoint import open_checkpoint
 from runtime.devices.base import Device
 from runtime.errors import InvalidConfig
 from runtime.kernels.registry import load_kernels
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, DecoderWeights, KVCache, StepInputs, rotations
-from runtime.models.gguf_config import parse_config
-from runtime.models.registry import find_architecture
+from runtime.models.loader import load_decoder
 from runtime.plan import Float32Array, StepPlan
 from runtime.tokenizer import Tokenizer
-from runtime.weights.gguf import GgufFile
-from runtime.weights.source import TensorSource
 
 Logits: TypeAlias = Float32Array  # (S, V)
 
-_HASH_CHUNK_BYTES = 1 << 22
 _HASH_RATIO = 0.25  # of the loading time, about
 _KV_ITEM_BYTES = 4
 
@@ -34,7 +30,7 @@ class LoadedModel:
     name: str
     config: ModelConfig
     tokenizer: Tokenizer
-    weights_sha256: str  # of the whole file, hex
+    weights_sha256: str  # see Checkpoint.sha256, hex
     weights: DecoderWeights
     device: Device
 
@@ -42,26 +38,23 @@ class LoadedModel:
 def load_model(
     path: Path, *, device: Device, on_progress: Callable[[float], None] | None = None
 ) -> LoadedModel:
-    """Read, hash and dequantize a GGUF file; ``on_progress`` hears a ratio from 0 to 1.
+    """Read, hash and dequantize a GGUF file or a safetensors folder.
 
-    Digest and weights come from the same mapping of the file, which must not be written meanwhile.
+    ``on_progress`` hears a ratio from 0 to 1.
 
     Raises: runtime.errors.ModelFileError, OSError.
     """
     report = on_progress or (lambda ratio: None)
-    with GgufFile(path) as file:
-        load_weights = find_architecture(file.metadata.get("general.architecture"))
-        tokenizer = Tokenizer(file.metadata)
-        config = parse_config(file.metadata, vocab_size=tokenizer.vocab_size)
-        weights_sha256 = _sha256(file, lambda ratio: report(_HASH_RATIO * ratio))
-        source = TensorSource(
-            file, on_progress=lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio)
+    with open_checkpoint(path) as checkpoint:
+        tokenizer = checkpoint.tokenizer()
+        config = checkpoint.config_for(tokenizer.vocab_size)
+        weights_sha256 = checkpoint.sha256(lambda ratio: report(_HASH_RATIO * ratio))
+        source = checkpoint.source(
+            config, lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio)
         )
-        weights = load_weights(config, source, device)
-        source.finish()
-        name = file.metadata.get("general.name")
+        weights = load_decoder(config, source, device)
     return LoadedModel(
-        name=name if isinstance(name, str) and name else path.stem,
+        name=checkpoint.name,
         config=config,
         tokenizer=tokenizer,
         weights_sha256=weights_sha256,
@@ -96,6 +89,7 @@ class ModelRunner:
             self._device.backends,
             num_threads=self._device.num_threads,
             head_dim=config.head_dim,
+            plain_attention=not any(config.windows) and config.attention_softcap == 0,
         )
         self._decoder = Decoder(config, model.weights, kernels)
 
@@ -113,18 +107,13 @@ class ModelRunner:
         upload, wide = self._device.upload, np.int64
         return StepInputs(
             token_ids=upload(plan.token_ids.astype(wide)),
-            rotations=upload(rotations(self._decoder.config.rope_tables[0], plan.positions)),
+            rotations=tuple(
+                upload(rotations(table, plan.positions))
+                for table in self._decoder.config.rope_tables
+            ),
             slots=upload(plan.slot_mapping),
             logits_rows=upload(plan.logits_rows.astype(wide)),
             attention=self._decoder.kernels.paged_attention.prepare(
                 plan, num_blocks=self.num_blocks, block_size=self.block_size
             ),
         )
-
-
-def _sha256(file: GgufFile, on_progress: Callable[[float], None]) -> str:
-    digest, total = hashlib.sha256(), len(file.buffer)
-    for start in range(0, total, _HASH_CHUNK_BYTES):
-        digest.update(file.buffer[start : start + _HASH_CHUNK_BYTES])
-        on_progress(min(1.0, (start + _HASH_CHUNK_BYTES) / total))
-    return digest.hexdigest()

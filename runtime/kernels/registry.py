@@ -37,9 +37,16 @@ class Kernels:
     swiglu: SwiGlu
 
 
-def load_kernels(backends: Sequence[str], *, num_threads: int, head_dim: int) -> Kernels:
-    """The operators from the most preferred of ``backends``; references where none has one."""
-    attention = find_backend("paged_attention", backends, head_dim=head_dim)
+def load_kernels(
+    backends: Sequence[str], *, num_threads: int, head_dim: int, plain_attention: bool = True
+) -> Kernels:
+    """The operators from the most preferred of ``backends``; references where none has one.
+
+    ``plain_attention``: without windows and soft caps.
+    """
+    attention = find_backend(
+        "paged_attention", backends, head_dim=head_dim, plain_attention=plain_attention
+    )
     return Kernels(
         linear=find_backend("linear", backends).create(num_threads=num_threads),
         paged_attention=attention.create(num_threads=num_threads),
@@ -49,8 +56,10 @@ def load_kernels(backends: Sequence[str], *, num_threads: int, head_dim: int) ->
     )
 
 
-def find_backend(operator: str, backends: Sequence[str], *, head_dim: int = 0) -> Any:
-    """The backend's module; one that has ``supports_head_dim`` is asked."""
+def find_backend(
+    operator: str, backends: Sequence[str], *, head_dim: int = 0, plain_attention: bool = True
+) -> Any:
+    """The backend's module; one that has ``supports`` is asked."""
     for backend in (*backends, REFERENCE):
         if backend not in OPERATORS[operator]:
             continue
@@ -60,7 +69,7 @@ def find_backend(operator: str, backends: Sequence[str], *, head_dim: int = 0) -
             if backend == REFERENCE:
                 raise
             continue  # the compiled module is optional
-        supports = getattr(module, "supports_head_dim", None)
-        if supports is None or supports(head_dim):
+        supports = getattr(module, "supports", None)
+        if supports is None or supports(head_dim=head_dim, plain_attention=plain_attention):
             return module
     raise AssertionError(f"{operator} has no reference")

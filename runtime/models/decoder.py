@@ -1,7 +1,8 @@
-"""How does a llama-style decoder turn token rows into logits?
+"""How does a decoder turn token rows into logits?  One forward pass with switches; the oracle.
 
-Pre-norm blocks of grouped-query attention with rotary positions and SwiGLU [Touvron et al. 2023].
-Query, key and value weights are stacked into one matrix, gate and up weights into another.
+Pre-norm blocks of grouped-query attention with rotary positions and a gated feed-forward layer
+[Touvron et al. 2023]; what architectures change is data of ``ModelConfig``. Query, key and value
+weights are stacked into one matrix, gate and up weights into another.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ from runtime.plan import Int32Array
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from runtime.devices.base import Device
     from runtime.kernels.registry import Kernels
-    from runtime.weights.source import TensorSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """One block; matrices are (out, in)."""
+    """One block; matrices are (out, in). None: the architecture has no such weights."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -33,6 +32,11 @@ class LayerWeights:
     ffn_norm: Tensor
     gate_up: Tensor
     down: Tensor
+    qkv_bias: Tensor | None = None
+    q_norm: Tensor | None = None  # (head_dim,)
+    k_norm: Tensor | None = None
+    post_attention_norm: Tensor | None = None
+    post_ffn_norm: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class StepInputs:
     """One StepPlan on the device."""
 
     token_ids: Tensor  # (T,) int64
-    rotations: Tensor  # (T, D / 2) complex64, see ``rotations``
+    rotations: tuple[Tensor, ...]  # per rope table (T, rotary_dim / 2) complex64
     slots: Tensor  # (T,) int64
     logits_rows: Tensor  # (S,) int64
     attention: Any  # what the attention kernel prepared
@@ -71,30 +75,74 @@ class Decoder:
         self.config = config
         self.weights = weights
         self.kernels = kernels
-        self._scale = config.query_scale
 
     def forward(self, inputs: StepInputs, cache: KVCache) -> Tensor:
         """Logits (S, V) of ``inputs.logits_rows``; writes this step's keys and values."""
-        rms_norm, linear, eps = self.kernels.rms_norm, self.kernels.linear, self.config.eps
+        config = self.config
         hidden = self.weights.embedding[inputs.token_ids]
-        for layer, keys, values in zip(self.weights.layers, cache.keys, cache.values, strict=True):
-            qkv = linear(rms_norm(hidden, layer.attention_norm, eps), layer.qkv)
-            attended = self._attention(qkv, inputs, keys, values)
-            hidden = linear(attended, layer.attention_output, hidden)
-            gate_up = linear(rms_norm(hidden, layer.ffn_norm, eps), layer.gate_up)
-            hidden = linear(self.kernels.swiglu(gate_up), layer.down, hidden)
-        wanted = hidden[inputs.logits_rows]
-        return linear(rms_norm(wanted, self.weights.output_norm, eps), self.weights.head)
+        if config.embedding_scale != 1:
+            hidden = hidden * config.embedding_scale
+        for index, layer in enumerate(self.weights.layers):
+            hidden = self._attention_block(hidden, layer, index, inputs, cache)
+            hidden = self._ffn_block(hidden, layer)
+        wanted = self._norm(hidden[inputs.logits_rows], self.weights.output_norm)
+        logits = self.kernels.linear(wanted, self.weights.head)
+        return _soft_capped(logits, config.final_softcap)
 
-    def _attention(self, qkv: Tensor, inputs: StepInputs, keys: Tensor, values: Tensor) -> Tensor:
-        num_heads, num_kv_heads = self.config.num_heads, self.config.num_kv_heads
-        heads = qkv.view(-1, num_heads + 2 * num_kv_heads, self.config.head_dim)
-        rotated = self.kernels.rope(heads[:, : num_heads + num_kv_heads], inputs.rotations)
-        keys.flatten(0, 1).index_copy_(0, inputs.slots, rotated[:, num_heads:])
+    def _attention_block(
+        self,
+        hidden: Tensor,
+        layer: LayerWeights,
+        index: int,
+        inputs: StepInputs,
+        cache: KVCache,
+    ) -> Tensor:
+        config = self.config
+        num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
+        qkv = self.kernels.linear(self._norm(hidden, layer.attention_norm), layer.qkv)
+        if layer.qkv_bias is not None:
+            qkv = qkv + layer.qkv_bias
+        heads = qkv.view(-1, num_heads + 2 * num_kv_heads, config.head_dim)
+        turned = heads[:, : num_heads + num_kv_heads]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            turned = self._normed_heads(turned, layer.q_norm, layer.k_norm)
+        turned = self.kernels.rope(
+            turned, inputs.rotations[config.layer_rope[index]], config.rope_style
+        )
+        keys, values = cache.keys[index], cache.values[index]
+        keys.flatten(0, 1).index_copy_(0, inputs.slots, turned[:, num_heads:])
         values.flatten(0, 1).index_copy_(0, inputs.slots, heads[:, num_heads + num_kv_heads :])
-        return self.kernels.paged_attention.attend(
-            inputs.attention, rotated[:, :num_heads], keys, values, self._scale
+        attended = self.kernels.paged_attention.attend(
+            inputs.attention,
+            turned[:, :num_heads],
+            keys,
+            values,
+            config.query_scale,
+            window=config.windows[index],
+            softcap=config.attention_softcap,
         ).flatten(1)
+        return self._added(attended, layer.attention_output, layer.post_attention_norm, hidden)
+
+    def _ffn_block(self, hidden: Tensor, layer: LayerWeights) -> Tensor:
+        gate_up = self.kernels.linear(self._norm(hidden, layer.ffn_norm), layer.gate_up)
+        inner = self.kernels.swiglu(gate_up, self.config.activation)
+        return self._added(inner, layer.down, layer.post_ffn_norm, hidden)
+
+    def _added(self, x: Tensor, weight: Tensor, post_norm: Tensor | None, hidden: Tensor) -> Tensor:
+        if post_norm is None:
+            return self.kernels.linear(x, weight, hidden)
+        return self._norm(self.kernels.linear(x, weight), post_norm) + hidden
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return self.kernels.rms_norm(x, weight, self.config.eps)
+
+    def _normed_heads(self, heads: Tensor, q_norm: Tensor, k_norm: Tensor) -> Tensor:
+        """Each query and key head by itself. heads: (T, H + K, D) -> the same, new."""
+        num_heads = self.config.num_heads
+        normed = heads.new_empty(heads.shape)
+        normed[:, :num_heads] = self._norm(heads[:, :num_heads], q_norm)
+        normed[:, num_heads:] = self._norm(heads[:, num_heads:], k_norm)
+        return normed
 
 
 def rotations(table: RopeTable, positions: Int32Array) -> npt.NDArray[np.complex64]:
@@ -104,37 +152,5 @@ def rotations(table: RopeTable, positions: Int32Array) -> npt.NDArray[np.complex
     return turned.astype(np.complex64)
 
 
-def load_llama(config: ModelConfig, source: TensorSource, device: Device) -> DecoderWeights:
-    """Take the tensors of GGUF's ``llama`` architecture. Raises: TensorMismatchError."""
-    hidden_size = config.hidden_size
-    embedding = device.upload(source.take("token_embd.weight", (config.vocab_size, hidden_size)))
-    head = embedding
-    if source.has("output.weight"):
-        head = device.upload(source.take("output.weight", (config.vocab_size, hidden_size)))
-    return DecoderWeights(
-        embedding=embedding,
-        layers=tuple(_load_layer(config, source, device, i) for i in range(config.num_layers)),
-        output_norm=device.upload(source.take("output_norm.weight", (hidden_size,))),
-        head=head,
-    )
-
-
-def _load_layer(
-    config: ModelConfig, source: TensorSource, device: Device, index: int
-) -> LayerWeights:
-    name, hidden_size = f"blk.{index}.", config.hidden_size
-    q_width = config.num_heads * config.head_dim
-    kv_width = config.num_kv_heads * config.head_dim
-    qkv = [(name + "attn_q.weight", q_width)]
-    qkv += [(name + "attn_k.weight", kv_width), (name + "attn_v.weight", kv_width)]
-    gate_up = [(name + part, config.ffn_size) for part in ("ffn_gate.weight", "ffn_up.weight")]
-    output = source.take(name + "attn_output.weight", (hidden_size, q_width))
-    down = source.take(name + "ffn_down.weight", (hidden_size, config.ffn_size))
-    return LayerWeights(
-        attention_norm=device.upload(source.take(name + "attn_norm.weight", (hidden_size,))),
-        qkv=device.upload(source.take_rows(qkv, hidden_size)),
-        attention_output=device.upload(output),
-        ffn_norm=device.upload(source.take(name + "ffn_norm.weight", (hidden_size,))),
-        gate_up=device.upload(source.take_rows(gate_up, hidden_size)),
-        down=device.upload(down),
-    )
+def _soft_capped(x: Tensor, cap: float) -> Tensor:
+    return x if cap == 0 else (x / cap).tanh() * cap

@@ -4,6 +4,7 @@
 
     ModelFileError                 model_file_invalid      (runtime/errors.py)
     ├── NotGgufError               not_gguf                magic or version is not one we read
+    ├── NotSafetensorsError        not_safetensors         no safetensors header, or no such folder
     ├── TruncatedModelError        model_file_truncated    a length points past the end
     ├── ModelLimitError            model_file_limit        a count or length above our bound
     ├── MalformedModelError        model_file_malformed    the file contradicts itself
@@ -22,6 +23,12 @@ class NotGgufError(ModelFileError):
     """The bytes are not a GGUF file of a version that we read."""
 
     code: ClassVar[str] = "not_gguf"
+
+
+class NotSafetensorsError(ModelFileError):
+    """The bytes are not a safetensors file, or a folder lacks what such models have."""
+
+    code: ClassVar[str] = "not_safetensors"
 
 
 class TruncatedModelError(ModelFileError):

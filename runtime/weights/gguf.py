@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -25,6 +26,7 @@ from runtime.weights.errors import (
     UnsupportedModelError,
 )
 from runtime.weights.quant import TENSOR_TYPES, TensorType
+from runtime.weights.stored import StoredTensor
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -90,6 +92,18 @@ class GgufFile:
     def raw(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
         """The tensor's bytes as they lie in the file: a read-only view, (num_bytes,) uint8."""
         return np.frombuffer(self.buffer, np.uint8, info.num_bytes, info.start)
+
+    def stored(self) -> dict[str, StoredTensor]:
+        """Every tensor by its name in the file; reading gives views of the map."""
+        return {
+            info.name: StoredTensor(
+                type=info.type,
+                shape=info.shape,
+                num_bytes=info.num_bytes,
+                read=partial(self.raw, info),
+            )
+            for info in self.tensors.values()
+        }
 
     def tensor(self, info: TensorInfo) -> npt.NDArray[np.float32]:
         """The tensor dequantized to float32 in a new array of ``info.shape``."""

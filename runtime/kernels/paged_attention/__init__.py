@@ -23,10 +23,19 @@ class PagedAttention(Protocol):
         ...
 
     def attend(
-        self, step: Any, q: Tensor, k_cache: Tensor, v_cache: Tensor, scale: float
+        self,
+        step: Any,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        scale: float,
+        *,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> Tensor:
         """q: (T, H, D) with contiguous rows, caches: (N, block size, K, D) -> (T, H, D), new.
 
-        Softmax and sums in float32 at least.
+        Scores are q k ``scale``, then ``softcap`` * tanh(score / ``softcap``) unless it is 0.
+        With a ``window`` W position i sees only j > i - W. Softmax and sums in float32 at least.
         """
         ...

@@ -10,9 +10,9 @@ _LANES = 16  # runtime/native/attention_kernel.h
 _MAX_HEAD_DIM = 256
 
 
-def supports_head_dim(head_dim: int) -> bool:
-    """Whether heads of this size are compiled in."""
-    return head_dim % _LANES == 0 and head_dim <= _MAX_HEAD_DIM
+def supports(*, head_dim: int, plain_attention: bool) -> bool:
+    """Whether heads of this size are compiled in; windows and soft caps are not."""
+    return plain_attention and head_dim % _LANES == 0 and head_dim <= _MAX_HEAD_DIM
 
 
 class NativePagedAttention:
@@ -37,7 +37,12 @@ class NativePagedAttention:
         k_cache: Tensor,
         v_cache: Tensor,
         scale: float,
+        *,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> Tensor:
+        if window or softcap:
+            raise ValueError("windows and soft caps are not compiled in")
         out = torch.empty(q.shape, dtype=torch.float32)
         _native.paged_attention(self._cpu, step, q, k_cache, v_cache, out, scale)
         return out

@@ -34,7 +34,15 @@ class ReferencePagedAttention:
         return rows
 
     def attend(
-        self, step: list[_Rows], q: Tensor, k_cache: Tensor, v_cache: Tensor, scale: float
+        self,
+        step: list[_Rows],
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        scale: float,
+        *,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> Tensor:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for rows in step:
@@ -43,7 +51,8 @@ class ReferencePagedAttention:
             block_ids = rows.block_ids.to(q.device)
             keys = k_cache[block_ids].flatten(0, 1)[: rows.context_len]
             values = v_cache[block_ids].flatten(0, 1)[: rows.context_len]
-            out[rows.start : rows.end] = _attend(q[rows.start : rows.end], keys, values, scale)
+            own = q[rows.start : rows.end]
+            out[rows.start : rows.end] = _attend(own, keys, values, scale, window, softcap)
         return out
 
 
@@ -53,7 +62,9 @@ def create(*, num_threads: int) -> ReferencePagedAttention:
     return ReferencePagedAttention()
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def _attend(
+    q: Tensor, keys: Tensor, values: Tensor, scale: float, window: int, softcap: float
+) -> Tensor:
     """q: (Q, H, D), keys and values: (C, K, D) -> (Q, H, D)."""
     wide = torch.promote_types(q.dtype, torch.float32)
     num_rows, num_heads, head_dim = q.shape
@@ -62,8 +73,13 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     grouped = q.to(wide).reshape(num_rows, num_kv_heads, group, head_dim)
     by_head = grouped.permute(1, 2, 0, 3).flatten(1, 2)  # (K, G * Q, D)
     scores = by_head @ keys.to(wide).permute(1, 2, 0) * scale
-    positions = torch.arange(context_len - num_rows, context_len, device=q.device)
-    hidden = torch.arange(context_len, device=q.device) > positions.unsqueeze(1)
+    if softcap:
+        scores = (scores / softcap).tanh() * softcap
+    positions = torch.arange(context_len - num_rows, context_len, device=q.device).unsqueeze(1)
+    others = torch.arange(context_len, device=q.device)
+    hidden = others > positions
+    if window:
+        hidden |= others <= positions - window
     scores = scores.view(num_kv_heads, group, num_rows, context_len).masked_fill(hidden, -torch.inf)
     weights = scores.softmax(-1).flatten(1, 2)
     attended = (weights @ values.to(wide).transpose(0, 1)).view(num_heads, num_rows, head_dim)

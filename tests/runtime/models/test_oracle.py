@@ -1,0 +1,113 @@
+"""Does every architecture give the logits that ``transformers`` gives, from both kinds of files?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from tests.support.decoders import ReferenceDecoder, load_reference
+from tests.support.hf_gguf import write_gguf
+from tests.support.hf_models import MODELS, WINDOW, logits_of, make_model, save_model, tokens
+
+TOLERANCE = 1e-4  # float32 sums in another order; logits are of the order of 5
+NUM_TOKENS = 60
+# transformers 5 warns of LongRoPE's original context and of its own deprecated calls.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny products gain nothing by threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    model: Any
+    decoder: ReferenceDecoder  # from the safetensors folder
+    token_ids: list[int]
+    logits: npt.NDArray[np.float32]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    model, token_ids = make_model(request.param), tokens(NUM_TOKENS)
+    return Case(
+        name=request.param,
+        model=model,
+        decoder=load_reference(save_model(model, tmp_path_factory.mktemp("folder"))),
+        token_ids=token_ids,
+        logits=logits_of(model, token_ids),
+    )
+
+
+def assert_close(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> None:
+    assert got.shape == want.shape
+    assert 0.5 < np.abs(want).max() < 20
+    assert np.abs(got - want).max() < TOLERANCE
+
+
+def test_folders_give_the_logits_of_transformers(case: Case) -> None:
+    assert_close(case.decoder.whole(case.token_ids), case.logits)
+
+
+def test_gguf_files_give_the_logits_of_transformers(case: Case, tmp_path: Path) -> None:
+    if case.name in ("gemma2", "qwen2-window"):
+        pytest.skip("GGUF cannot say what this model's config.json says")
+    decoder = load_reference(write_gguf(case.model, tmp_path / "model.gguf"))
+    assert_close(decoder.whole(case.token_ids), case.logits)
+
+
+def test_gemma2_gguf_scales_queries_by_the_head(tmp_path: Path) -> None:
+    model = make_model("gemma2", query_pre_attn_scalar=32)
+    decoder = load_reference(write_gguf(model, tmp_path / "model.gguf"))
+    assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
+
+
+@pytest.mark.parametrize("cuts", [[1], [WINDOW, 2 * WINDOW, 50], [*range(20, 40)]])
+def test_chunked_prefill_gives_the_same_logits(case: Case, cuts: list[int]) -> None:
+    """Chunks shorter and longer than the window, in scrambled blocks."""
+    spans = list(pairwise([0, *cuts, NUM_TOKENS]))
+    assert_close(case.decoder.chunked(case.token_ids, spans), case.logits)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["llama3", "gemma3", "phi3"])
+def test_half_precision_folders_are_read_exactly(name: str, dtype: str, tmp_path: Path) -> None:
+    model = make_model(name)
+    decoder = load_reference(save_model(model, tmp_path, dtype=dtype))  # rounds the model, too
+    assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
+
+
+def test_sharded_folders_are_read(tmp_path: Path) -> None:
+    model = make_model("qwen3")
+    folder = save_model(model, tmp_path, max_shard="100KB")
+    assert len(list(folder.glob("*.safetensors"))) > 2
+    decoder = load_reference(folder)
+    assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16"])
+def test_quantized_gguf_equals_its_dequantized_weights(kind: str, tmp_path: Path) -> None:
+    """transformers computes with the weights that ggml's package dequantizes."""
+    gguf: Any = pytest.importorskip("gguf")
+    model = make_model("qwen2")
+    ggml_type = gguf.GGMLQuantizationType[kind]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                packed = gguf.quantize(parameter.numpy(), ggml_type)
+                parameter.copy_(torch.from_numpy(gguf.dequantize(packed, ggml_type)))
+    path = write_gguf(make_model("qwen2"), tmp_path / "model.gguf", kind=lambda name: kind)
+    got = load_reference(path).whole(tokens(NUM_TOKENS))
+    assert_close(got, logits_of(model, tokens(NUM_TOKENS)))
