@@ -69,12 +69,7 @@ class Timing:
     signatures_us: float | None = None
 
 
-@click.group()
-def bench() -> None:
-    """Measure how long things take here."""
-
-
-@bench.command()
+@click.command()
 @click.option(
     "--vectors",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

@@ -8,37 +8,9 @@ from pathlib import Path
 
 import click
 
-from gateway.cli_support import config_options, import_by_name, read_config
+from gateway.cli_support import LazyGroup, config_options, read_config
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-class LazyGroup(click.Group):
-    """A group that knows its commands as `module:attribute` and imports the one that is used."""
-
-    def __init__(self, *args: object, lazy: dict[str, tuple[str, str]], **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self._lazy = lazy
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *self._lazy]
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self._lazy:
-            return super().get_command(ctx, name)
-        place = self._lazy[name][0]
-        command = import_by_name(place)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{place} is no command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table alone; what starts everything comes first."""
-        own = [(n, c.get_short_help_str(70)) for n, c in self.commands.items() if not c.hidden]
-        first, *rest = [(name, summary) for name, (_, summary) in self._lazy.items()]
-        rows = [first, *own, *rest]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
@@ -61,7 +33,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
         "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
-        "bench": ("attestation.bench:bench", "Measure how long things take on this machine."),
+        "bench": ("gateway.bench.cli:bench", "Measure how long things take on this machine."),
         "load": (
             "loadtest.cli:load",
             "Drive the gateway with a load profile and store what it answered.",

@@ -1,4 +1,4 @@
-"""What do all commands share: the options that choose a configuration, and how they fail?"""
+"""What do all commands share: lazy groups, the options that choose a configuration, failures?"""
 
 import importlib
 import os
@@ -46,6 +46,34 @@ class Failure(click.ClickException):
         click.echo(f"error: {self.message}" + (f" [{self.code}]" if self.code else ""), file=out)
         if self.next_step:
             click.echo(f"next:  {self.next_step}", file=out)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands as `module:attribute` and imports the one that is used."""
+
+    def __init__(self, *args: object, lazy: dict[str, tuple[str, str]], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._lazy]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._lazy:
+            return super().get_command(ctx, name)
+        place = self._lazy[name][0]
+        command = import_by_name(place)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{place} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone; what starts everything comes first."""
+        own = [(n, c.get_short_help_str(70)) for n, c in self.commands.items() if not c.hidden]
+        first, *rest = [(name, summary) for name, (_, summary) in self._lazy.items()]
+        rows = [first, *own, *rest]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def database_failure(err: Exception) -> Failure:

@@ -1,0 +1,1 @@
+"""What does the whole product do, measured from its own HTTPS port?"""

@@ -1,0 +1,255 @@
+"""How does a server behind HTTP answer the cases of `runtime.bench.serving`?
+
+A plain HTTP/1.1 client on asyncio streams: it shares the machine's cores with what it measures, so
+it does as little as it can. Connections are opened before the clock starts and kept over a run.
+[RFC 9112]
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from gateway.sse import DONE_DATA, EventSplitter, EventTooLargeError, event_data
+from runtime.bench.load import Job, LoadRun, Record
+from runtime.bench.report import NotMeasurable
+
+_TIMEOUT_S: Final = 600.0
+_MAX_HEADER_LINES: Final = 100
+_MAX_BODY_BYTES: Final = 1 << 26
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class HttpTargetError(NotMeasurable):
+    """The server cannot be asked, or its answer is no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where it is and how it is asked."""
+
+    url: SplitResult
+    context: ssl.SSLContext | None
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def port(self) -> int:
+        return self.url.port or _PORTS[self.url.scheme]
+
+    async def connect(self) -> "Connection":
+        """Raises: HttpTargetError."""
+        try:
+            reader, writer = await asyncio.open_connection(
+                self.url.hostname, self.port, ssl=self.context
+            )
+        except OSError as err:
+            raise HttpTargetError(f"no connection: {type(err).__name__}") from err
+        return Connection(self, reader, writer)
+
+
+def open_server(url: str, *, ca: Path | None, api_key: str | None) -> Server:
+    """Raises: HttpTargetError for a URL that is not http or https."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise HttpTargetError("the URL is not http:// or https://")
+    context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+    return Server(url=parts, context=context, api_key=api_key)
+
+
+class Connection:
+    """One kept connection; one request at a time."""
+
+    def __init__(
+        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._server = server
+        self._reader = reader
+        self._writer = writer
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> AsyncIterator[bytes]:
+        """The parts of the answer's body as they come. Raises: HttpTargetError."""
+        url = self._server.url
+        head = [f"{method} {url.path.rstrip('/')}{path} HTTP/1.1"]
+        head += [f"Host: {url.hostname}:{self._server.port}", "Accept: */*"]
+        if body:
+            head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        if self._server.api_key:
+            head += [f"Authorization: Bearer {self._server.api_key}"]
+        self._writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._writer.drain()
+                status, fields = await self._head()
+                parts = self._body(fields)
+                if status != 200:
+                    text = b"".join([part async for part in parts])[:200]
+                    raise HttpTargetError(f"status {status}: {text.decode(errors='replace')}")
+                async for part in parts:
+                    yield part
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as err:
+            raise HttpTargetError(f"broken answer: {type(err).__name__}") from err
+
+    async def _head(self) -> tuple[int, dict[str, str]]:
+        status = int((await self._reader.readline()).split()[1])
+        fields: dict[str, str] = {}
+        for _ in range(_MAX_HEADER_LINES):
+            line = (await self._reader.readline()).decode("latin-1").strip()
+            if not line:
+                return status, fields
+            name, _, value = line.partition(":")
+            fields[name.lower()] = value.strip().lower()
+        raise ValueError("too many header fields")
+
+    async def _body(self, fields: dict[str, str]) -> AsyncIterator[bytes]:
+        total = 0
+        if "chunked" not in fields.get("transfer-encoding", ""):
+            yield await self._reader.readexactly(_bounded(int(fields["content-length"])))
+            return
+        while size := int((await self._reader.readline()).split(b";")[0], 16):
+            total = _bounded(total + size)
+            yield (await self._reader.readexactly(size + 2))[:-2]
+        while (await self._reader.readline()).strip():
+            pass  # trailer fields
+
+
+class HttpTarget:
+    """Streams of chat or plain completions, greedy, blind to EOS."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        model: str,
+        decode: Callable[[Sequence[int]], str],
+        as_chat: bool,
+        name: str = "url",
+    ) -> None:
+        self.name = name
+        self._server = server
+        self._model = model
+        self._decode = decode
+        self._as_chat = as_chat
+
+    def run(self, jobs: Sequence[Job], *, concurrency: int) -> LoadRun:
+        return asyncio.run(_Loop(self, jobs).run(concurrency))
+
+    async def connect(self) -> Connection:
+        return await self._server.connect()
+
+    def body(self, job: Job) -> tuple[str, bytes]:
+        """Path and JSON of one request."""
+        text = self._decode(job.prompt_token_ids)
+        value: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": job.max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "ignore_eos": True,
+        }
+        if self._as_chat:
+            value["messages"] = [{"role": "user", "content": text}]
+            return "/chat/completions", json.dumps(value).encode()
+        value["prompt"] = text
+        return "/completions", json.dumps(value).encode()
+
+
+def first_model(server: Server) -> str:
+    """The first model that the server lists. Raises: HttpTargetError."""
+
+    async def ask() -> bytes:
+        connection = await server.connect()
+        try:
+            return b"".join([part async for part in connection.request("GET", "/models")])
+        finally:
+            connection.close()
+
+    try:
+        return str(json.loads(asyncio.run(ask()))["data"][0]["id"])
+    except (ValueError, LookupError, TypeError) as err:
+        raise HttpTargetError("the server lists no model") from err
+
+
+class _Loop:
+    """One closed loop: jobs in order, each stream takes the next one."""
+
+    def __init__(self, target: HttpTarget, jobs: Sequence[Job]) -> None:
+        self._target = target
+        self._bodies = [target.body(job) for job in jobs]  # not inside the measured time
+        self._jobs = jobs
+        self._next = 0
+        self._records: dict[int, Record] = {}
+        self._num_tokens = 0
+        self._progress = asyncio.Event()
+
+    async def run(self, concurrency: int) -> LoadRun:
+        num_streams = min(concurrency, len(self._jobs))
+        connections = [await self._target.connect() for _ in range(num_streams)]
+        started_s = time.perf_counter()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for connection in connections:
+                    group.create_task(self._stream(connection))
+            wall_s = time.perf_counter() - started_s
+        except* HttpTargetError as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            for connection in connections:
+                connection.close()
+        records = [self._records[number] for number in range(len(self._jobs))]
+        return LoadRun(records=records, wall_s=wall_s)
+
+    async def _stream(self, connection: Connection) -> None:
+        while self._next < len(self._jobs):
+            number, self._next = self._next, self._next + 1
+            while self._num_tokens < self._jobs[number].after_tokens:
+                self._progress.clear()
+                await self._progress.wait()
+            path, body = self._bodies[number]
+            record = Record(sent_s=time.perf_counter())
+            self._records[number] = record
+            await self._read(connection.request("POST", path, body), record)
+            record.ended_s = time.perf_counter()
+
+    async def _read(self, parts: AsyncIterator[bytes], record: Record) -> None:
+        splitter = EventSplitter()
+        async for part in parts:
+            now_s = time.perf_counter()
+            try:
+                events = splitter.feed(part.replace(b"\r\n", b"\n"))
+            except EventTooLargeError as err:
+                raise HttpTargetError(str(err)) from err
+            for event in events:
+                data = event_data(event)
+                if data and data != DONE_DATA:
+                    self._take(json.loads(data), now_s, record)
+
+    def _take(self, value: Any, now_s: float, record: Record) -> None:
+        if "error" in value:
+            record.error = "the server sent an error"
+            return
+        if usage := value.get("usage"):
+            record.prompt_tokens = usage["prompt_tokens"]
+            record.output_tokens = usage["completion_tokens"]
+            details = usage.get("prompt_tokens_details") or {}
+            record.cached_tokens = details.get("cached_tokens") or 0
+        for choice in value.get("choices") or ():
+            text = choice.get("text") or (choice.get("delta") or {}).get("content")
+            if text:
+                record.chunk_s.append(now_s)
+                self._num_tokens += 1
+                self._progress.set()
+
+
+def _bounded(num_bytes: int) -> int:
+    if not 0 <= num_bytes <= _MAX_BODY_BYTES:
+        raise ValueError("the body is too large")
+    return num_bytes

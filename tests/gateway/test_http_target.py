@@ -1,0 +1,136 @@
+"""Does the bench's HTTP client see what a server sends, when it sends it, and its failures?"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from gateway.bench.http_target import HttpTarget, HttpTargetError, first_model, open_server
+from runtime.bench.load import Job
+
+PAUSE_S = 0.02
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Sends ``max_tokens`` chunks, one each PAUSE_S; what it was asked is in the server's list."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        body = json.dumps({"data": [{"id": "tiny"}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        value = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked: list[Any] = self.server.asked  # type: ignore[attr-defined]
+        asked.append((self.path, self.headers.get("Authorization"), value, self.client_address))
+        if value["model"] == "refused":
+            self.send_error(503)
+            return
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number in range(value["max_tokens"]):
+            time.sleep(PAUSE_S)
+            self.event({"choices": [{"delta": {"content": f"{number} "}, "text": f"{number} "}]})
+        if value["model"] == "breaks":
+            self.event({"error": {"code": "internal_error"}})
+        usage = {"prompt_tokens": 3, "completion_tokens": 2 * value["max_tokens"]}
+        self.event({"choices": [], "usage": usage | {"prompt_tokens_details": None}})
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
+
+    def event(self, value: Any) -> None:
+        self.chunk(b"data: " + json.dumps(value).encode() + b"\n\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.asked = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def target(server: ThreadingHTTPServer, *, model: str = "tiny", as_chat: bool = True) -> HttpTarget:
+    where = open_server(f"http://127.0.0.1:{server.server_port}/v1", ca=None, api_key="sk-x")
+    return HttpTarget(where, model=model, decode=lambda ids: f"<{len(ids)}>", as_chat=as_chat)
+
+
+def asked(server: ThreadingHTTPServer) -> list[Any]:
+    found: list[Any] = server.asked  # type: ignore[attr-defined]
+    return found
+
+
+def test_streams_share_the_jobs_and_keep_their_connections(server: ThreadingHTTPServer) -> None:
+    jobs = [Job(prompt_token_ids=(0,) * n, max_tokens=3) for n in range(1, 7)]
+    run = target(server).run(jobs, concurrency=2)
+    run.require_complete()
+    assert [record.output_tokens for record in run.records] == [6] * 6
+    assert [record.prompt_tokens for record in run.records] == [3] * 6
+    assert all(len(record.chunk_s) == 3 for record in run.records)
+    assert run.wall_s >= 3 * 3 * PAUSE_S
+    assert len({peer for *_, peer in asked(server)}) == 2
+    path, key, value, _ = asked(server)[0]
+    assert (path, key) == ("/v1/chat/completions", "Bearer sk-x")
+    assert value["messages"] == [{"role": "user", "content": "<1>"}]
+    assert (value["ignore_eos"], value["temperature"], value["stream"]) == (True, 0, True)
+
+
+def test_plain_completions(server: ThreadingHTTPServer) -> None:
+    run = target(server, as_chat=False).run(
+        [Job(prompt_token_ids=(1, 2), max_tokens=2)], concurrency=4
+    )
+    run.require_complete()
+    path, _, value, _ = asked(server)[0]
+    assert (path, value["prompt"]) == ("/v1/completions", "<2>")
+
+
+def test_a_late_job_waits_for_tokens_of_others(server: ThreadingHTTPServer) -> None:
+    jobs = [
+        Job(prompt_token_ids=(1,), max_tokens=8),
+        Job(prompt_token_ids=(1,), max_tokens=1, after_tokens=4),
+    ]
+    run = target(server).run(jobs, concurrency=2)
+    first, late = run.records
+    assert sum(at <= late.sent_s for at in first.chunk_s) >= 4
+    assert late.sent_s < first.chunk_s[-1]
+
+
+def test_failures_are_told(server: ThreadingHTTPServer) -> None:
+    job = Job(prompt_token_ids=(1,), max_tokens=1)
+    with pytest.raises(HttpTargetError, match="status 503"):
+        target(server, model="refused").run([job], concurrency=1)
+    run = target(server, model="breaks").run([job], concurrency=1)
+    with pytest.raises(Exception, match="sent an error"):
+        run.require_complete()
+
+
+def test_the_model_is_the_first_listed(server: ThreadingHTTPServer) -> None:
+    where = open_server(f"http://127.0.0.1:{server.server_port}/v1/", ca=None, api_key=None)
+    assert first_model(where) == "tiny"
+
+
+def test_what_is_no_server_is_refused() -> None:
+    with pytest.raises(HttpTargetError, match="URL"):
+        open_server("ftp://127.0.0.1/", ca=None, api_key=None)
+    with pytest.raises(HttpTargetError, match="no connection"):
+        first_model(open_server("http://127.0.0.1:9/", ca=None, api_key=None))

@@ -1,0 +1,95 @@
+"""Does every command measure a tiny model and print what its page promises?  Not how fast."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gateway.bench.serve import serve
+from runtime.bench.decode import decode
+from runtime.bench.prefill import prefill
+from runtime.bench.quality import quality
+from runtime.bench.start import start
+from tests.support.tiny_model import write_tiny_gguf
+
+SERVE = "--streams 4 --requests 6 --context 20 --tokens 4 --prefix 60 --arriving 100".split()  # noqa: SIM905
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("bench") / "tiny.gguf")
+
+
+def run(command: click.Command, model: Path, *arguments: str) -> dict[str, Any]:
+    common = ["--model", str(model), "--threads", "1", "--json"]
+    result = CliRunner().invoke(command, [*common, *arguments])
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(result.output)
+    assert document["schema"] == 1
+    assert document["model"]["name"] == "tiny"
+    return document
+
+
+def test_decode(model: Path) -> None:
+    arguments = "--context 8 --context 40 --tokens 3 --repeat 2".split()  # noqa: SIM905
+    document = run(decode, model, *arguments)
+    assert [row["name"] for row in document["results"]] == ["context 8", "context 40"]
+    assert document["tokens_per_s"] > 0
+    assert document["n"] == 2
+
+
+def test_prefill(model: Path) -> None:
+    document = run(prefill, model, "--context", "30", "--repeat", "1")
+    (row,) = document["results"]
+    assert row["tokens_per_s"] == pytest.approx(30e3 / row["ttft_p50_ms"], rel=0.01)
+
+
+def test_serve(model: Path) -> None:
+    cases = ["--case", "streams", "--case", "shared", "--repeat", "1", "--kv-tokens", "2048"]
+    document = run(serve, model, *SERVE, *cases)
+    names = [row["name"] for row in document["results"]]
+    assert names == ["4 streams", "shared prefix, cold", "shared prefix, warm"]
+    cold, warm = document["results"][1:]
+    assert warm["cached_tokens"] > cold["cached_tokens"]
+    assert document["peak_pss_mib"] is None or document["peak_pss_mib"] > 1
+
+
+def test_quality(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The old sailor reads a letter. " * 40)
+    document = run(quality, model, "--text", str(text), "--window", "64", "--max-windows", "2")
+    (row,) = document["results"]
+    assert row["windows"] == 2
+    assert row["perplexity"] > 1
+
+
+def test_start(model: Path) -> None:
+    document = run(start, model, "--repeat", "1")
+    (row,) = document["results"]
+    assert row["median_s"] > row["load_s"] > 0
+
+
+def test_a_prompt_beyond_the_context_is_refused_in_words(model: Path) -> None:
+    result = CliRunner().invoke(decode, ["--model", str(model), "--context", "600"])
+    assert result.exit_code == 1
+    assert "exceed the model's context of 512" in result.output
+
+
+def test_a_file_that_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "no.gguf"
+    path.write_bytes(b"nothing")
+    result = CliRunner().invoke(prefill, ["--model", str(path)])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert "Traceback" not in result.output
+
+
+def test_a_table_for_people(model: Path) -> None:
+    arguments = ["--model", str(model), "--context", "8", "--tokens", "2", "--repeat", "1"]
+    result = CliRunner().invoke(decode, arguments)
+    assert result.exit_code == 0, result.output
+    assert "tokens_per_s" in result.output
+    assert "context 8" in result.output
