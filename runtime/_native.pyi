@@ -1,11 +1,12 @@
 """The compiled kernels; built from runtime/native, absent in a pure wheel."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from runtime.plan import Int32Array
 
 def isas() -> tuple[str, ...]:
-    """The instruction sets usable on this CPU, the best first: avx512, avx2, portable."""
+    """Those usable on this CPU, the best first: avx512vnni, avx512, avx2, portable."""
 
 class Cpu:
     """``num_threads - 1`` parked threads and the caller; one call at a time."""
@@ -57,4 +58,60 @@ def linear(cpu: Cpu, x: Any, weight: Any, add: Any | None, out: Any) -> None:
     ``out`` must not overlap ``x`` or ``weight``; it may be ``add``.  The GIL is released.
 
     Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
+    """
+
+class Matrix:
+    """Weights packed for the kernels, every ggml type exactly; immutable."""
+
+    @staticmethod
+    def pack(cpu: Cpu, ggml_type: int, data: Any, num_rows: int, num_cols: int) -> Matrix:
+        """From ``data`` (bytes,) uint8: the blocks of (num_rows, num_cols) as in a GGUF file.
+
+        Raises: ValueError for an unknown type or sizes that do not fit, also when columns are no
+        multiple of the type's block.
+        """
+
+    @staticmethod
+    def stack(cpu: Cpu, parts: Sequence[tuple[int, Any, int]], num_cols: int) -> Matrix:
+        """One matrix of all parts' rows; a part is (ggml type, data, number of rows).
+
+        Raises: ValueError as ``pack``, and when the types do not ``pack_alike``.
+        """
+
+    @staticmethod
+    def pack_alike(ggml_type: int, other: int) -> bool:
+        """May parts of both types be stacked?  Raises: ValueError for an unknown type."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_cols(self) -> int: ...
+    @property
+    def num_bytes(self) -> int:
+        """Packed size, as a pass over the matrix reads it."""
+
+    @property
+    def takes_int8(self) -> bool:
+        """Packed integers take int8 activations; plain numbers only float32 ones."""
+
+    def dequantize_row(self, row: int, out: Any) -> None:
+        """Fill ``out`` (num_cols,) float32.  Raises: ValueError when it does not fit."""
+
+def matmul(cpu: Cpu, matrix: Matrix, x: Any, out: Any, mode: str, *, add: bool = False) -> None:
+    """``out`` (T, rows) = or += ``x`` (T, cols) times the matrix transposed; float32.
+
+    ``mode`` "int8" quantizes ``x`` in groups of 32 first, "f32" does not. The GIL is released.
+
+    Raises: ValueError for another mode or shapes that do not fit; TypeError for another layout.
+    """
+
+def quantize(cpu: Cpu, x: Any, codes: Any, scales: Any, sums: Any) -> None:
+    """``x`` (T, I) as int8 codes (T, I); scales and sums of codes (float32, int32) (T, I / 32)."""
+
+def time_matmul(
+    cpu: Cpu, matrices: Sequence[Matrix], num_rows: int, mode: str, num_passes: int
+) -> list[float]:
+    """Seconds of each pass: all matrices in turn as in a step, quantization and barriers included.
+
+    Raises: ValueError unless 1 <= num_rows <= 4096 and 1 <= num_passes <= 10000.
     """

@@ -40,5 +40,6 @@ using AttentionKernel = void (*)(const AttentionArgs&, const AttentionTask&, flo
 namespace portable { void attention(const AttentionArgs&, const AttentionTask&, float* scratch); }
 namespace avx2 { void attention(const AttentionArgs&, const AttentionTask&, float* scratch); }
 namespace avx512 { void attention(const AttentionArgs&, const AttentionTask&, float* scratch); }
+namespace avx512vnni { void attention(const AttentionArgs&, const AttentionTask&, float* scratch); }
 
 }  // namespace starshade

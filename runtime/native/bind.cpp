@@ -3,13 +3,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include <stdexcept>
 #include <string>
 
 #include "attention.h"
-#include "isa.h"
+#include "bind.h"
+#include "cpu.h"
 #include "linear.h"
-#include "thread_pool.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,21 +22,10 @@ using Rows = nb::ndarray<const float, nb::ndim<3>, nb::device::cpu>;
 using Cache = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using FloatMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using OutMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr std::size_t kMaxThreads = 256;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-// Threads and the kernels that run on them.
-struct Cpu {
-  Cpu(std::size_t num_threads, const Isa& isa) : threads(num_threads), isa(isa) {}
-  ThreadPool threads;
-  const Isa& isa;
-};
 
 void new_cpu(Cpu* self, std::size_t num_threads, const std::string& isa) {
   require(num_threads >= 1 && num_threads <= kMaxThreads, "num_threads is out of range");
@@ -90,7 +78,7 @@ void paged_attention(Cpu& cpu, AttentionStep& step, Rows q, Cache k_cache, Cache
   step.attend(cpu.threads, cpu.isa.attention, args);
 }
 
-void linear_layer(Cpu& cpu, Matrix x, Matrix weight, Matrix add,
+void linear_layer(Cpu& cpu, FloatMatrix x, FloatMatrix weight, FloatMatrix add,
                   OutMatrix out) {
   require(x.shape(1) == weight.shape(1), "x and weight have one width");
   require(out.shape(0) == x.shape(0) && out.shape(1) == weight.shape(0), "out has another shape");
@@ -120,4 +108,5 @@ NB_MODULE(_native, module) {
              "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "out"_a.noconvert(), "scale"_a);
   module.def("linear", &linear_layer, "cpu"_a, "x"_a.noconvert(), "weight"_a.noconvert(),
              "add"_a.noconvert().none(), "out"_a.noconvert());
+  bind_matmul(module);
 }

@@ -5,6 +5,7 @@
 
 #include "attention_kernel.h"
 #include "linear_kernel.h"
+#include "matmul_kernel.h"
 
 namespace starshade {
 
@@ -12,6 +13,7 @@ struct Isa {
   const char* name;
   AttentionKernel attention;
   LinearKernel linear;
+  MatmulKernels matmul;
 };
 
 // Those that are compiled in and that this CPU has, the best first; never empty.

@@ -19,5 +19,6 @@ using LinearKernel = void (*)(const LinearArgs&, int64_t first, int64_t end);
 namespace portable { void linear(const LinearArgs&, int64_t first, int64_t end); }
 namespace avx2 { void linear(const LinearArgs&, int64_t first, int64_t end); }
 namespace avx512 { void linear(const LinearArgs&, int64_t first, int64_t end); }
+namespace avx512vnni { void linear(const LinearArgs&, int64_t first, int64_t end); }
 
 }  // namespace starshade

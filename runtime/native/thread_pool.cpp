@@ -1,36 +1,109 @@
 #include "thread_pool.h"
 
-namespace starshade {
+#include <chrono>
 
-ThreadPool::ThreadPool(std::size_t num_threads) {
+namespace starshade {
+namespace {
+
+constexpr std::uint64_t kTasks = 0, kAll = 1, kKindBit = 1, kNextJob = 2;
+// Longer than the imbalance of one kernel, shorter than the time between two steps.
+constexpr std::chrono::microseconds kSpin{50};
+constexpr int kPausesPerLook = 32;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Spins until `done` or for kSpin; says whether it is done.
+template <class Done>
+bool spin(const Done& done) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int pauses = 0; pauses < kPausesPerLook; ++pauses) {
+      if (done()) return true;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+// Sleeps until `done`.  The waker changes what `done` reads and then looks at `num_parked`; here
+// it is the other way round, both sequentially consistent, so one of the two sees the other.
+template <class Done>
+void park(std::mutex& mutex, std::condition_variable& wake, std::atomic<int>& num_parked,
+          const Done& done) {
+  std::unique_lock<std::mutex> lock(mutex);
+  num_parked.fetch_add(1);
+  wake.wait(lock, done);
+  num_parked.fetch_sub(1);
+}
+
+void wake_parked(std::mutex& mutex, std::condition_variable& wake, std::atomic<int>& num_parked) {
+  if (num_parked.load() == 0) return;
+  { const std::lock_guard<std::mutex> lock(mutex); }  // a parking thread is asleep by now
+  wake.notify_all();
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(std::size_t num_threads)
+    : may_spin_(num_threads <= std::thread::hardware_concurrency()) {
   for (std::size_t thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { work(thread); });
   }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  start_.notify_all();
+  stopping_.store(true);
+  publish(kTasks);
   for (std::thread& worker : workers_) worker.join();
 }
 
+void ThreadPool::publish(std::uint64_t kind) {
+  job_.store((job_.load(std::memory_order_relaxed) & ~kKindBit) + kNextJob + kind);
+  wake_parked(mutex_, start_, num_parked_);
+}
+
+void ThreadPool::run_all(const Body& body) {
+  const std::lock_guard<std::mutex> call(calls_);
+  if (workers_.empty()) return body(0, 1);
+  body_ = &body;
+  publish(kAll);
+  body(0, num_threads());
+  barrier();
+}
+
+void ThreadPool::barrier() {
+  if (workers_.empty()) return;
+  const std::uint64_t meeting = meeting_.load(std::memory_order_relaxed);
+  if (num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads()) {
+    num_arrived_.store(0, std::memory_order_relaxed);
+    meeting_.store(meeting + 1);
+    wake_parked(mutex_, meet_, num_parked_at_barrier_);
+    return;
+  }
+  const auto met = [&] { return meeting_.load() != meeting; };
+  if (may_spin_ && spin(met)) return;
+  park(mutex_, meet_, num_parked_at_barrier_, met);
+}
+
 void ThreadPool::run(std::size_t num_tasks, const Task& task) {
-  std::lock_guard<std::mutex> call(calls_);
+  const std::lock_guard<std::mutex> call(calls_);
   if (num_tasks <= 1 || workers_.empty()) {
     for (std::size_t index = 0; index < num_tasks; ++index) task(index, 0);
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     task_ = &task;
     num_tasks_ = num_tasks;
     next_.store(0, std::memory_order_relaxed);
-    ++generation_;
   }
-  start_.notify_all();
+  publish(kTasks);
   take_tasks(task, num_tasks, 0);
   // A worker that has not woken yet finds task_ gone and is not waited for.
   std::unique_lock<std::mutex> lock(mutex_);
@@ -46,21 +119,35 @@ void ThreadPool::take_tasks(const Task& task, std::size_t num_tasks, std::size_t
   }
 }
 
-void ThreadPool::work(std::size_t thread) {
-  std::size_t seen = 0;
+void ThreadPool::join_tasks(std::size_t thread) {
   std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-    if (stopping_) return;
-    seen = generation_;
-    if (task_ == nullptr) continue;
-    const Task& task = *task_;
-    const std::size_t num_tasks = num_tasks_;
-    ++num_working_;
-    lock.unlock();
-    take_tasks(task, num_tasks, thread);
-    lock.lock();
-    if (--num_working_ == 0) done_.notify_one();
+  if (task_ == nullptr) return;
+  const Task& task = *task_;
+  const std::size_t num_tasks = num_tasks_;
+  ++num_working_;
+  lock.unlock();
+  take_tasks(task, num_tasks, thread);
+  lock.lock();
+  if (--num_working_ == 0) done_.notify_one();
+}
+
+// The newest job's number, another than `seen`.  After an SPMD step the next may follow at once.
+std::uint64_t ThreadPool::next_job(std::uint64_t seen) {
+  const auto come = [&] { return job_.load() != seen; };
+  const bool spun = may_spin_ && (seen & kKindBit) == kAll && spin(come);
+  if (!spun) park(mutex_, start_, num_parked_, come);
+  return job_.load();
+}
+
+void ThreadPool::work(std::size_t thread) {
+  // A thread joins every SPMD job, so job_ cannot pass one by while it is away.
+  for (std::uint64_t seen = next_job(0); !stopping_.load(); seen = next_job(seen)) {
+    if ((seen & kKindBit) == kAll) {
+      (*body_)(thread, num_threads());
+      barrier();
+    } else {
+      join_tasks(thread);
+    }
   }
 }
 

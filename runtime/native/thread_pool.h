@@ -1,9 +1,10 @@
-// Who computes the tasks of one kernel call?  A few parked threads and the caller.
+// Who computes a step's kernels?  A few threads, parked between steps, and the caller.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -11,11 +12,14 @@
 
 namespace starshade {
 
-// Tasks are taken from one counter, so a thread that loses its core delays one task, not all.
-// Workers sleep between calls: other processes share the cores.
+// Two ways to share work.  run_all: one function on every thread, once per step, meeting at
+// barrier() between dependent kernels; a barrier costs well under a microsecond.  run: tasks taken
+// from one counter, so that a thread that loses its core delays one task, not all.
+// Waiting threads spin for some tens of microseconds, then sleep: other processes share the cores.
 class ThreadPool {
  public:
   using Task = std::function<void(std::size_t task, std::size_t thread)>;
+  using Body = std::function<void(std::size_t thread, std::size_t num_threads)>;
 
   explicit ThreadPool(std::size_t num_threads);
   ~ThreadPool();
@@ -24,23 +28,40 @@ class ThreadPool {
 
   std::size_t num_threads() const { return workers_.size() + 1; }
 
+  // Calls body(thread, num_threads) on every thread, the caller's being thread 0; returns when all
+  // have returned.  The body must not throw (the process would end).  One caller at a time.
+  void run_all(const Body& body);
+
+  // Inside run_all only, by every thread: returns when all threads have come here.  What each
+  // wrote before it, all see after it.
+  void barrier();
+
   // Calls task(0 .. num_tasks - 1, thread index); returns when all are done. One caller at a time.
   void run(std::size_t num_tasks, const Task& task);
 
  private:
   void work(std::size_t thread);
+  std::uint64_t next_job(std::uint64_t seen);
+  void publish(std::uint64_t kind);
   void take_tasks(const Task& task, std::size_t num_tasks, std::size_t thread);
+  void join_tasks(std::size_t thread);
 
   std::vector<std::thread> workers_;
-  std::mutex calls_;  // held for a whole run
+  bool may_spin_ = false;
+  std::mutex calls_;  // held for a whole run or run_all
   std::mutex mutex_;
-  std::condition_variable start_, done_;
+  std::condition_variable start_, done_, meet_;
+  // Counts jobs above the bit that says which kind the last one is; each has its cache line.
+  alignas(64) std::atomic<std::uint64_t> job_{0};
+  std::atomic<int> num_parked_{0};
+  const Body* body_ = nullptr;
+  alignas(64) std::atomic<std::size_t> num_arrived_{0};
+  alignas(64) std::atomic<std::uint64_t> meeting_{0};
+  std::atomic<int> num_parked_at_barrier_{0};
+  alignas(64) std::atomic<std::size_t> next_{0};
   const Task* task_ = nullptr;
-  std::size_t num_tasks_ = 0;
-  std::atomic<std::size_t> next_{0};
-  std::size_t num_working_ = 0;
-  std::size_t generation_ = 0;
-  bool stopping_ = false;
+  std::size_t num_tasks_ = 0, num_working_ = 0;
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace starshade

@@ -1,0 +1,38 @@
+#include "matmul.h"
+
+namespace starshade {
+
+TileRange share(std::int64_t num_tiles, std::size_t thread, std::size_t num_threads) {
+  const auto part = std::int64_t(thread), parts = std::int64_t(num_threads);
+  return {num_tiles * part / parts, num_tiles * (part + 1) / parts};
+}
+
+QuantizedBuffer::QuantizedBuffer(std::int64_t max_rows, std::int64_t max_cols)
+    : codes_(std::size_t(max_rows * max_cols) + 64) {
+  const auto groups = std::size_t(max_rows * (max_cols / kGroup));
+  scales_.resize(groups);
+  scaled_sums_.resize(groups);
+  sums_.resize(groups);
+  half_sums_.resize(groups);
+}
+
+QuantizedRows QuantizedBuffer::rows(std::int64_t num_cols) {
+  return {codes_.data(), scales_.data(),    scaled_sums_.data(),
+          sums_.data(),  half_sums_.data(), num_cols};
+}
+
+void multiply_int8(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
+                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
+                   Epilogue epilogue) {
+  kernels.multiply_int8({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out,
+                         out_stride, epilogue == Epilogue::add});
+}
+
+void multiply_f32(const MatmulKernels& kernels, const Matrix& matrix, const float* x,
+                  std::int64_t x_stride, std::int64_t num_rows, TileRange tiles, float* out,
+                  std::int64_t out_stride, Epilogue epilogue) {
+  kernels.multiply_f32({matrix.tiles(), {}, x, x_stride, num_rows, tiles.first, tiles.end, out,
+                        out_stride, epilogue == Epilogue::add});
+}
+
+}  // namespace starshade
