@@ -6,6 +6,7 @@ from runtime.errors import InvalidConfig
 from runtime.kvcache.eviction import EVICTION_POLICIES
 
 MAX_BLOCK_SIZE = 256
+MAX_DRAFT_TOKENS = 32
 MAX_BLOCKS = 2**31 // MAX_BLOCK_SIZE  # a block id fits int32, a slot fits int64 with room to spare
 
 
@@ -25,6 +26,10 @@ class EngineConfig:
     ``max_overtakes`` later requests start before an earlier one, besides those that start while it
     waits for a prefix another computes, at most ``max_prefix_wait_steps`` steps.
 
+    A sequence gets up to ``max_draft_tokens`` drafts a step (0: no speculation) while the decoding
+    sequences and all their drafts are at most ``max_draft_rows``: about the number of rows from
+    which on each costs its full share of a step. The output is the same for any values.
+
     Raises: InvalidConfig, naming every problem at once.
     """
 
@@ -39,6 +44,8 @@ class EngineConfig:
     output_quantile: float = 0.9
     max_overtakes: int = 32
     max_prefix_wait_steps: int = 256
+    max_draft_tokens: int = 0
+    max_draft_rows: int = 8
     prefix_cache: bool = True
     eviction: str = "lru"
     model_sha256: str = ""
@@ -58,6 +65,10 @@ class EngineConfig:
             "output_quantile must be 0 to 1": 0 <= self.output_quantile <= 1,
             "max_overtakes must be at least 1": self.max_overtakes >= 1,
             "max_prefix_wait_steps must be at least 0": self.max_prefix_wait_steps >= 0,
+            f"max_draft_tokens must be 0 to {MAX_DRAFT_TOKENS}": (
+                0 <= self.max_draft_tokens <= MAX_DRAFT_TOKENS
+            ),
+            "max_draft_rows must be at least 2": self.max_draft_rows >= 2,
             f"eviction must be one of {', '.join(sorted(EVICTION_POLICIES))}": (
                 self.eviction in EVICTION_POLICIES
             ),

@@ -8,48 +8,44 @@ own: whoever owns the thread calls ``step`` while ``has_work``.
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from traceback import extract_tb
 
+from runtime.choice import Chooser, Chosen
 from runtime.config import EngineConfig
 from runtime.errors import (
     DuplicateRequest,
     EngineFull,
+    GrammarFailed,
     InvalidConfig,
+    InvalidGrammar,
     InvalidPrompt,
-    InvariantBroken,
+    InvalidSampling,
     PromptTooLong,
 )
+from runtime.grammar import GrammarCompiler, GrammarState
 from runtime.interfaces import LogitsT, Runner, TextTokenizer, TokenSampler
+from runtime.live import Advance, Delta, Kept, Live
+from runtime.logits import TokenHistory
+from runtime.ngram import NgramProposer
 from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
-from runtime.plan import StepPlan
-from runtime.sampler import SampleRow
 from runtime.scheduler import ScheduledStep, Scheduler
-from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceTiming
+from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceStatus
+from runtime.speculation import Proposer, Speculator
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
-    """What one step added to one request.
-
-    ``text`` may be empty, when it ends inside a character or in what may become a stop string;
-    joined over all deltas it is the output. ``timing`` comes with ``finish_reason``, last.
-    """
-
-    request_id: str
-    token_ids: tuple[int, ...] = field(repr=False)
-    text: str = field(repr=False)
-    finish_reason: FinishReason | None = None
-    timing: SequenceTiming | None = None
-
-
 @dataclass(slots=True, kw_only=True)
-class _Live:
-    sequence: Sequence
-    output: OutputText
+class _StepResult:
+    """What a step came to, as far as its stats want to know."""
+
+    advances: list[Advance]
+    num_sampled: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
+    error_type: str | None = None
 
 
 class Engine:
@@ -65,31 +61,33 @@ class Engine:
         observer: EngineObserver,
         clock_ns: Callable[[], int],
         fresh_seed: Callable[[], int],
+        grammars: GrammarCompiler | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         """``clock_ns`` is monotonic; ``fresh_seed`` gives each request that brings none a seed.
 
-        Raises: InvalidConfig when the runner's KV cache is not the one configured.
+        Without ``grammars`` a request with one is refused. ``proposer`` is prompt lookup unless
+        told; it is asked when ``config.max_draft_tokens`` allows drafts.
+
+        Raises: InvalidConfig when the runner is not the one configured.
         """
-        if (runner.num_blocks, runner.block_size) != (config.num_blocks, config.block_size):
-            raise InvalidConfig(
-                f"the runner has {runner.num_blocks} blocks of {runner.block_size} tokens, "
-                f"the engine is configured for {config.num_blocks} of {config.block_size}"
-            )
-
-        def run_and_sample(plan: StepPlan, rows: Rows[SampleRow]) -> list[int]:
-            logits = runner.run(plan)
-            return sampler.sample(logits, rows) if rows else []
-
-        self._run_and_sample = run_and_sample
+        _require_fit(runner, config)
+        self._choose = Chooser(runner, sampler, clock_ns=clock_ns).choose
         self._tokenizer = tokenizer
         self._vocab_size = runner.vocab_size
         self._config = config
         self._observer = observer
         self._clock_ns = clock_ns
         self._fresh_seed = fresh_seed
+        self._grammars = grammars
+        self._speculator = Speculator(
+            proposer or NgramProposer(),
+            max_drafts=config.max_draft_tokens,
+            max_rows=config.max_draft_rows,
+        )
         self._scheduler = Scheduler(config)
-        self._live: dict[str, _Live] = {}
-        self._unreported: list[Delta] = []  # of requests that ended between steps
+        self._live: dict[str, Live] = {}
+        self._unreported: list[Advance] = []  # of requests that ended between steps
         self._num_steps = 0
         self.max_context_tokens = min(
             runner.max_context_tokens, config.num_blocks * config.block_size
@@ -99,7 +97,8 @@ class Engine:
         """Queue a request; its deltas come from ``step``.
 
         Raises: DuplicateRequest, InvalidPrompt (a token id outside the vocabulary), PromptTooLong
-        (no room for one more token, ever), EngineFull (not now).
+        (no room for one more token, ever), EngineFull (not now), InvalidSampling (a bias of such a
+        token), InvalidGrammar.
         """
         num_tokens = len(request.prompt_token_ids)
         if request.request_id in self._live:
@@ -114,21 +113,11 @@ class Engine:
             raise InvalidPrompt("the prompt has an unknown token id", param="messages")
         if self._scheduler.num_waiting >= self._config.max_waiting:
             raise EngineFull(f"{self._config.max_waiting} requests are waiting already")
-        seed = request.sampling.seed
-        sequence = Sequence(
-            request,
-            rng_seed=self._fresh_seed() if seed is None else seed,
-            max_output_tokens=min(
-                request.sampling.max_tokens, self.max_context_tokens - num_tokens
-            ),
-        )
-        output = OutputText(
-            request.sampling,
-            detokenizer=self._tokenizer.detokenizer(),
-            eos_token_ids=self._tokenizer.eos_token_ids,
-        )
-        self._live[request.request_id] = _Live(sequence=sequence, output=output)
-        self._scheduler.add(sequence)
+        if any(token_id >= self._vocab_size for token_id in request.sampling.logit_bias):
+            raise InvalidSampling("logit_bias has an unknown token id", param="logit_bias")
+        live = self._make_live(request)
+        self._live[request.request_id] = live
+        self._scheduler.add(live.sequence)
 
     def abort(self, request_id: str) -> None:
         """End a request now and free its blocks; nothing happens if it is not in the engine.
@@ -142,88 +131,138 @@ class Engine:
         return bool(self._live or self._unreported)
 
     def step(self) -> list[Delta]:
-        """Advance by one batch; a delta for every request that got a token or ended.
+        """Advance by one batch; a delta for every request that got tokens or ended.
 
         A failure of the runner or the sampler ends the requests of this batch with finish reason
-        ``"error"`` and no others.
+        ``"error"`` and no others; so does a grammar's for its request.
         """
+        return [advance.delta() for advance in self.advance()]
+
+    def advance(self) -> list[Advance]:
+        """As ``step``, but leaves the text to whoever gets it, who can make it during the next."""
         started_ns = self._clock_ns()
-        deltas, self._unreported = self._unreported, []
+        advances, self._unreported = self._unreported, []
+        self._propose_drafts()
         step = self._scheduler.schedule()
         if step is None:
-            return deltas
+            return advances
         for row in step.rows:
             if row.sequence.first_scheduled_ns is None:
                 row.sequence.first_scheduled_ns = started_ns
-        error_type: str | None = None
+        lives = [self._live[row.sequence.request.request_id] for row in step.sampled]
+        grammar_ns = 0
         try:
-            token_ids = self._next_token_ids(step)
+            choice = self._choose(step, lives)
         except Exception as err:  # the runner is a boundary: one bad batch must not stop the rest
-            error_type = type(err).__name__
             ended_ns = self._clock_ns()
-            # The message may quote a prompt, the place cannot.
-            frame = extract_tb(err.__traceback__)[-1]
-            where = f"{frame.filename}:{frame.lineno}"
-            logger.error("batch failed", extra={"error_type": error_type, "where": where})
-            new_deltas = [
-                self._finish(row.sequence.request.request_id, "error", now_ns=ended_ns)
-                for row in step.rows
-            ]
+            result = self._fail(step, err, now_ns=ended_ns)
         else:
-            ended_ns = self._clock_ns()
-            self._scheduler.commit(
-                step,
-                [(token_id,) for token_id in token_ids],
-                step_s=(ended_ns - started_ns) / 1e9,
-            )
-            new_deltas = [
-                self._append(row.sequence, token_id, now_ns=ended_ns)
-                for row, token_id in zip(step.sampled, token_ids, strict=True)
-            ]
-        self._report(step, new_deltas, started_ns, ended_ns, error_type)
-        return deltas + new_deltas
+            ended_ns, grammar_ns = self._clock_ns(), choice.grammar_ns
+            step_s = (ended_ns - started_ns) / 1e9
+            result = self._commit(step, lives, choice.chosen, step_s=step_s, now_ns=ended_ns)
+        self._report(step, result, started_ns, ended_ns, grammar_ns)
+        return advances + result.advances
 
-    def _next_token_ids(self, step: ScheduledStep) -> list[int]:
-        rows = [
-            SampleRow(
-                params=row.sequence.request.sampling,
-                rng_seed=row.sequence.rng_seed,
-                step=row.sequence.num_output_tokens,
-            )
-            for row in step.sampled
+    def _make_live(self, request: GenerationRequest) -> Live:
+        sampling, num_tokens = request.sampling, len(request.prompt_token_ids)
+        seed = self._fresh_seed() if sampling.seed is None else sampling.seed
+        return Live(
+            sequence=Sequence(
+                request,
+                rng_seed=seed,
+                max_output_tokens=min(sampling.max_tokens, self.max_context_tokens - num_tokens),
+            ),
+            output=OutputText(
+                sampling,
+                detokenizer=self._tokenizer.detokenizer(),
+                eos_token_ids=self._tokenizer.eos_token_ids,
+            ),
+            grammar=self._compiled(request),
+            history=TokenHistory(request.prompt_token_ids) if sampling.has_penalties else None,
+        )
+
+    def _compiled(self, request: GenerationRequest) -> GrammarState | None:
+        if request.grammar is None:
+            return None
+        if self._grammars is None:
+            raise InvalidGrammar("this engine has no grammars")
+        return self._grammars.compile(request.grammar)
+
+    def _propose_drafts(self) -> None:
+        """Guesses for what decodes next, where there are few enough to afford them."""
+        config = self._config
+        if not config.max_draft_tokens or 2 * self._scheduler.num_running > config.max_draft_rows:
+            return
+        decoding = [
+            live
+            for live in self._live.values()
+            if live.sequence.status is SequenceStatus.RUNNING
+            and live.sequence.num_uncomputed_tokens == 1
         ]
-        token_ids = self._run_and_sample(step.plan, rows)
-        if len(token_ids) != len(rows):
-            raise InvariantBroken(f"sampled {len(token_ids)} tokens for {len(rows)} sequences")
-        if not all(0 <= token_id < self._vocab_size for token_id in token_ids):
-            raise InvariantBroken("sampled a token outside the vocabulary")
-        return token_ids
+        try:
+            self._speculator.propose(decoding)
+        except Exception as err:  # a proposer is a guest: the batch does without it
+            _log_failure("no drafts", err)
 
-    def _append(self, sequence: Sequence, token_id: int, *, now_ns: int) -> Delta:
+    def _fail(self, step: ScheduledStep, err: Exception, *, now_ns: int) -> _StepResult:
+        _log_failure("batch failed", err)
+        advances = [
+            self._finish(row.sequence.request.request_id, "error", now_ns=now_ns)
+            for row in step.rows
+        ]
+        return _StepResult(advances=advances, error_type=type(err).__name__)
+
+    def _commit(
+        self,
+        step: ScheduledStep,
+        lives: Rows[Live],
+        chosen: Rows[Chosen],
+        *,
+        step_s: float,
+        now_ns: int,
+    ) -> _StepResult:
+        """1. What of the chosen tokens is output. 2. It is computed. 3. Who goes on, who ends."""
+        result = _StepResult(advances=[])
+        kept: list[Kept] = []
+        for row, live, one in zip(step.sampled, lives, chosen, strict=True):  # 1
+            kept.append(_keep(live, one))
+            result.num_sampled += len(kept[-1].token_ids)
+            result.num_drafted += len(row.draft_token_ids)
+            result.num_accepted += one.num_accepted
+        self._scheduler.commit(step, [one.token_ids for one in kept], step_s=step_s)  # 2
+        for row, live, one, keeps in zip(step.sampled, lives, chosen, kept, strict=True):  # 3
+            self._speculator.observe(
+                live.sequence,
+                num_drafts=len(row.draft_token_ids),
+                num_accepted=one.num_accepted,
+            )
+            result.advances.append(self._advance(live, one, keeps, now_ns=now_ns))
+        return result
+
+    def _advance(self, live: Live, chosen: Chosen, kept: Kept, *, now_ns: int) -> Advance:
+        sequence = live.sequence
         request_id = sequence.request.request_id
+        if kept.reason == "error":
+            return self._finish(request_id, "error", now_ns=now_ns)
         if sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
-        is_last = sequence.num_output_tokens >= sequence.max_output_tokens
-        text, reason = self._live[request_id].output.push(token_id, is_last=is_last)
-        if reason is None:
-            return Delta(request_id=request_id, token_ids=(token_id,), text=text)
-        return self._finish(request_id, reason, now_ns=now_ns, token_ids=(token_id,), text=text)
+        if kept.reason is None:
+            advance = Advance(request_id=request_id, token_ids=kept.token_ids)
+        else:
+            advance = self._finish(request_id, kept.reason, now_ns=now_ns)
+            advance.token_ids = kept.token_ids
+        advance.text, advance.output = kept.text, kept.output
+        if chosen.logprobs:
+            advance.logprobs = chosen.logprobs[: len(kept.token_ids)]
+        return advance
 
-    def _finish(
-        self,
-        request_id: str,
-        reason: FinishReason,
-        *,
-        now_ns: int,
-        token_ids: tuple[int, ...] = (),
-        text: str = "",
-    ) -> Delta:
+    def _finish(self, request_id: str, reason: FinishReason, *, now_ns: int) -> Advance:
         sequence = self._live.pop(request_id).sequence
         self._scheduler.finish(sequence)
-        return Delta(
+        self._speculator.forget(request_id)
+        return Advance(
             request_id=request_id,
-            token_ids=token_ids,
-            text=text,
+            token_ids=(),
             finish_reason=reason,
             timing=sequence.timing(finished_ns=now_ns),
         )
@@ -231,10 +270,10 @@ class Engine:
     def _report(
         self,
         step: ScheduledStep,
-        deltas: list[Delta],
+        result: _StepResult,
         started_ns: int,
         ended_ns: int,
-        error_type: str | None,
+        grammar_ns: int,
     ) -> None:
         pool = self._scheduler.kv.pool
         self._num_steps += 1
@@ -245,15 +284,43 @@ class Engine:
                 ended_ns=ended_ns,
                 num_batch_tokens=step.plan.num_tokens,
                 num_batch_sequences=step.plan.num_sequences,
-                num_sampled_tokens=0 if error_type else len(step.sampled),
+                num_sampled_tokens=result.num_sampled,
+                num_drafted_tokens=result.num_drafted,
+                num_accepted_tokens=result.num_accepted,
+                grammar_ns=grammar_ns,
                 num_preempted=step.num_preempted,
-                num_finished=sum(delta.finish_reason is not None for delta in deltas),
+                num_finished=sum(one.finish_reason is not None for one in result.advances),
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
                 num_free_blocks=pool.num_free,
                 num_cached_blocks=pool.num_cached,
                 num_used_blocks=pool.num_used,
-                error_type=error_type,
+                error_type=result.error_type,
                 schedule=step.stats,
             )
         )
+
+
+def _require_fit(runner: Runner[LogitsT], config: EngineConfig) -> None:
+    if (runner.num_blocks, runner.block_size) != (config.num_blocks, config.block_size):
+        raise InvalidConfig(
+            f"the runner has {runner.num_blocks} blocks of {runner.block_size} tokens, "
+            f"the engine is configured for {config.num_blocks} of {config.block_size}"
+        )
+
+
+def _keep(live: Live, chosen: Chosen) -> Kept:
+    """What a failed grammar leaves is never output, but its row must go on with something."""
+    if not chosen.has_failed:
+        try:
+            return live.keep(chosen.token_ids)
+        except GrammarFailed:
+            pass
+    return Kept(token_ids=tuple(chosen.token_ids), reason="error")
+
+
+def _log_failure(message: str, err: Exception) -> None:
+    # The error's own message may quote a prompt, the place cannot.
+    frame = extract_tb(err.__traceback__)[-1]
+    where = f"{frame.filename}:{frame.lineno}"
+    logger.error(message, extra={"error_type": type(err).__name__, "where": where})

@@ -45,7 +45,10 @@ class StepStats:
     ended_ns: int
     num_batch_tokens: int
     num_batch_sequences: int
-    num_sampled_tokens: int
+    num_sampled_tokens: int  # that became output, accepted drafts among them
+    num_drafted_tokens: int
+    num_accepted_tokens: int  # drafts that were right
+    grammar_ns: int  # computing masks, beside the run
     num_preempted: int
     num_finished: int
     num_running: int

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from runtime.errors import InvalidPrompt, InvariantBroken, RequestRejected
+from runtime.grammar import GrammarSpec
 from runtime.kvcache.keys import BlockKey
 from runtime.plan import Int32Array
 from runtime.sampling import SEED_BITS, SamplingParams
@@ -33,6 +34,7 @@ class GenerationRequest:
     prompt_token_ids: tuple[int, ...] = field(repr=False)
     sampling: SamplingParams
     arrival_ns: int
+    grammar: GrammarSpec | None = None
     cache_salt: bytes = field(default=b"", repr=False)
     priority: int = 0
     tenant: str = field(default="", repr=False)

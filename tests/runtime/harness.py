@@ -12,6 +12,7 @@ from runtime import (
     SequenceTiming,
     StepStats,
 )
+from runtime.speculation import Proposer
 from tests.support.fake_runner import (
     EOS_TOKEN_ID,
     PIECES,
@@ -52,7 +53,13 @@ class StatsLog:
 class Harness:
     """One engine with everything around it, driven by hand."""
 
-    def __init__(self, config: EngineConfig, *, max_context_tokens: int = 10_000) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        max_context_tokens: int = 10_000,
+        proposer: Proposer | None = None,
+    ) -> None:
         self.config = config
         self.runner = FakeRunner(
             num_blocks=config.num_blocks,
@@ -68,6 +75,7 @@ class Harness:
             observer=self.log,
             clock_ns=FakeClock(),
             fresh_seed=lambda: FRESH_SEED,
+            proposer=proposer,
         )
         self.outcomes: dict[str, Outcome] = {}
 

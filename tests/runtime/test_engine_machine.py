@@ -46,6 +46,7 @@ class EngineMachine(RuleBasedStateMachine):
         output_quantile=st.sampled_from([0.0, 0.9, 1.0]),
         max_overtakes=st.integers(1, 5),
         max_prefix_wait_steps=st.integers(0, 8),
+        max_draft_tokens=st.sampled_from([0, 3]),
     )
     def start(
         self,
@@ -57,6 +58,7 @@ class EngineMachine(RuleBasedStateMachine):
         output_quantile: float,
         max_overtakes: int,
         max_prefix_wait_steps: int,
+        max_draft_tokens: int,
     ) -> None:
         self.config = EngineConfig(
             block_size=block_size,
@@ -68,6 +70,8 @@ class EngineMachine(RuleBasedStateMachine):
             output_quantile=output_quantile,
             max_overtakes=max_overtakes,
             max_prefix_wait_steps=max_prefix_wait_steps,
+            max_draft_tokens=max_draft_tokens,
+            max_draft_rows=12,
         )
         self.harness = Harness(self.config)
         self.requests: dict[str, GenerationRequest] = {}

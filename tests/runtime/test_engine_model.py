@@ -34,6 +34,7 @@ def make_engine(
     max_batch_tokens: int,
     max_sequences: int,
     prefix_cache: bool = True,
+    max_draft_tokens: int = 0,
 ) -> tuple[Engine, StatsLog]:
     config = EngineConfig(
         num_blocks=num_blocks,
@@ -41,6 +42,9 @@ def make_engine(
         max_batch_tokens=max_batch_tokens,
         max_sequences=max_sequences,
         prefix_cache=prefix_cache,
+        output_quantile=0.0,  # admits what may have to be preempted
+        max_draft_tokens=max_draft_tokens,
+        max_draft_rows=16,
         model_sha256=model.weights_sha256,
     )
     log = StatsLog()
@@ -115,9 +119,10 @@ def lone_outcomes(model: LoadedModel) -> dict[str, Outcome]:
     return outcomes
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("max_draft_tokens", [0, 5])
+@pytest.mark.parametrize("seed", range(4))
 def test_the_text_is_the_same_in_any_company(
-    model: LoadedModel, lone_outcomes: dict[str, Outcome], seed: int
+    model: LoadedModel, lone_outcomes: dict[str, Outcome], seed: int, max_draft_tokens: int
 ) -> None:
     rng = np.random.default_rng(seed)
     block_size = int(rng.choice([4, 8, 16]))
@@ -126,10 +131,11 @@ def test_the_text_is_the_same_in_any_company(
     rng.shuffle(requests)
     engine, log = make_engine(
         model,
-        num_blocks=144 // block_size,
+        num_blocks=112 // block_size,
         block_size=block_size,
-        max_batch_tokens=max_sequences + int(rng.integers(1, 60)),
+        max_batch_tokens=max_sequences + int(rng.integers(8, 60)),
         max_sequences=max_sequences,
+        max_draft_tokens=max_draft_tokens,
     )
     outcomes = run(engine, requests, rng.integers(0, 4, size=len(requests)).tolist())
     for request_id, outcome in outcomes.items():
@@ -137,6 +143,7 @@ def test_the_text_is_the_same_in_any_company(
         assert outcome.text == lone_outcomes[request_id].text
         assert outcome.text == model.tokenizer.decode(outcome.token_ids)
     assert sum(stats.num_preempted for stats in log.stats) > 0
+    assert bool(sum(stats.num_accepted_tokens for stats in log.stats)) == bool(max_draft_tokens)
     assert any(outcome.timing and outcome.timing.cached_tokens for outcome in outcomes.values())
 
 

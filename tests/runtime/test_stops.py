@@ -1,10 +1,12 @@
 """Does a stop string end the text wherever the tokens were cut?"""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.output import OutputText
 from runtime.sampling import SamplingParams
+from runtime.sequence import FinishReason
 from runtime.stops import StopChecker
 from tests.runtime.harness import first_stop
 from tests.support.fake_runner import EOS_TOKEN_ID, PIECES, FakeDetokenizer
@@ -83,21 +85,53 @@ def output(*, stop: tuple[str, ...] = (), ignore_eos: bool = False) -> OutputTex
     return OutputText(params, detokenizer=FakeDetokenizer(), eos_token_ids={EOS_TOKEN_ID})
 
 
+def push(text: OutputText, *token_ids: int, room: int = 9) -> tuple[str, FinishReason | None]:
+    """As the engine does: the ids decide first, then the text."""
+    num_tokens, reason = text.end_of(token_ids, room=room)
+    written = text.write(token_ids[:num_tokens], reason)
+    assert written.num_tokens == num_tokens or written.reason == "stop"
+    return written.text, written.reason
+
+
 def test_what_may_become_a_stop_is_sent_when_the_output_ends() -> None:
     for ending_token_id in (EOS_TOKEN_ID, 11):
         text = output(stop=("abcx",))
-        assert text.push(PIECES.index("abc"), is_last=False) == ("", None)
-        assert text.push(ending_token_id, is_last=False) == ("abc", "stop")
+        assert push(text, PIECES.index("abc")) == ("", None)
+        assert push(text, ending_token_id) == ("abc", "stop")
 
 
 def test_length_ends_the_output_unless_a_stop_string_does_so_first() -> None:
-    assert output(stop=("bx",)).push(PIECES.index("ab"), is_last=True) == ("ab", "length")
-    assert output(stop=("b",)).push(PIECES.index("ab"), is_last=True) == ("a", "stop")
+    assert push(output(stop=("bx",)), PIECES.index("ab"), room=1) == ("ab", "length")
+    assert push(output(stop=("b",)), PIECES.index("ab"), room=1) == ("a", "stop")
+    assert push(output(), PIECES.index("ab"), EOS_TOKEN_ID, room=2) == ("ab", "stop")
 
 
 def test_eos_is_an_ordinary_token_when_ignored() -> None:
-    assert output(ignore_eos=True).push(EOS_TOKEN_ID, is_last=False) == ("", None)
-    assert output(ignore_eos=True).push(11, is_last=False) == ("", "stop")
+    assert push(output(ignore_eos=True), EOS_TOKEN_ID) == ("", None)
+    assert push(output(ignore_eos=True), 11) == ("", "stop")
+
+
+@given(
+    st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=12),
+    st.lists(st.integers(1, 4), min_size=12, max_size=12),
+    st.integers(1, 12),
+    st.sampled_from([(), ("ab",), ("abc", "ca"), ("x",)]),
+)
+def test_several_tokens_at_once_are_as_one_at_a_time(
+    token_ids: list[int], sizes: list[int], max_tokens: int, stop: tuple[str, ...]
+) -> None:
+    def run(sizes: list[int]) -> tuple[int, str, FinishReason | None]:
+        text, shown, used, rest = output(stop=stop), "", 0, token_ids
+        for size in sizes:
+            num_tokens, reason = text.end_of(rest[:size], room=max_tokens - used)
+            written = text.write(rest[:num_tokens], reason)
+            used, shown = used + written.num_tokens, shown + written.text
+            rest = rest[size:]
+            if written.reason is not None or not rest:
+                return used, shown, written.reason
+        raise AssertionError("not all tokens were offered")
+
+    assert run(sizes) == run([1] * 12)
 
 
 class UnfinishedCharacter(FakeDetokenizer):
@@ -105,7 +139,15 @@ class UnfinishedCharacter(FakeDetokenizer):
         return "\ufffd"
 
 
-def test_the_last_bytes_are_searched_too() -> None:
-    params = SamplingParams(max_tokens=1, stop=("a\ufffd",))
+@pytest.mark.parametrize("stop", ["a\ufffd", "never"])
+def test_the_last_bytes_are_searched_too(stop: str) -> None:
+    params = SamplingParams(max_tokens=1, stop=(stop,))
     text = OutputText(params, detokenizer=UnfinishedCharacter(), eos_token_ids=set())
-    assert text.push(PIECES.index("a"), is_last=True) == ("", "stop")
+    want = ("a\ufffd", "length") if stop == "never" else ("", "stop")
+    assert push(text, PIECES.index("a"), room=1) == want
+
+
+def test_without_stop_strings_the_last_bytes_are_shown() -> None:
+    params = SamplingParams(max_tokens=1)
+    text = OutputText(params, detokenizer=UnfinishedCharacter(), eos_token_ids=set())
+    assert push(text, PIECES.index("a"), room=1) == ("a\ufffd", "length")
