@@ -18,9 +18,9 @@ class EngineConfig:
     advances and a prefill still gets at least one token. ``model_sha256`` (hex, of the weights
     file) is part of every prefix cache key.
 
-    A step with prompts in it, while others decode, takes up to ``itl_target_s``, and where more
-    decode than wait up to ``itl_stretch`` times a step without them; at least
-    ``min_prefill_tokens`` are computed all the same. A sequence starts if the blocks last for
+    A step with prompts in it, while others decode, takes up to ``itl_target_s``, and for each
+    prompt up to ``itl_stretch`` times what it takes without them; ``min_prefill_tokens`` are
+    computed all the same. A sequence starts if the blocks last for
     outputs at ``output_quantile`` of the recent ones (1: at each request's own bound, 0: of one
     token more). At most
     ``max_overtakes`` later requests start before an earlier one, besides those that start while it
@@ -39,8 +39,8 @@ class EngineConfig:
     max_sequences: int = 64
     max_waiting: int = 256
     itl_target_s: float = 0.1
-    itl_stretch: float = 3.0
-    min_prefill_tokens: int = 16
+    itl_stretch: float = 2.5
+    min_prefill_tokens: int = 8
     output_quantile: float = 0.9
     max_overtakes: int = 32
     max_prefix_wait_steps: int = 256

@@ -76,7 +76,7 @@ class Entrance:
         self._num_added += 1
         self._waiting.tenants.enter(sequence.request.tenant)
         self._waiting.add(sequence)
-        self._kv.touch(sequence)
+        sequence.num_tokens_at_hand = self._kv.touch(sequence)
         self._recheck_at = 0
 
     def put_back(self, sequence: Sequence) -> None:
@@ -191,8 +191,7 @@ class Entrance:
             counts.num_admitted += 1
             counts.num_prompt_tokens += sequence.num_tokens
             counts.num_cached_tokens += num_cached
-            if sequence.num_steps_awaited:
-                counts.num_deduped_tokens += max(0, num_cached - sequence.num_tokens_at_hand)
+            counts.num_deduped_tokens += max(0, num_cached - sequence.num_tokens_at_hand)
             self.charge(sequence, sequence.num_tokens - num_cached)
         sequence.start(num_cached_tokens=num_cached)
 
@@ -207,8 +206,6 @@ class Entrance:
         """The leader becomes as urgent as the most urgent of those that wait for it."""
         if probe.leader is None:
             raise InvariantBroken("await: nobody computes the prefix")
-        if not sequence.num_steps_awaited:
-            sequence.num_tokens_at_hand = len(probe.cached_ids) * self._config.block_size
         sequence.awaited_key = probe.last_awaited_key
         self._awaiting[sequence] = None
         probe.leader.prefill_priority = max(

@@ -10,8 +10,8 @@ class ScheduleStats:
 
     Prompts are counted once, in the step that first admits them: ``num_prompt_tokens`` is their
     length and ``num_cached_tokens`` the part found in the prefix cache, of which
-    ``num_deduped_tokens`` were computed by another request while this one waited for them. The
-    four ``num_waiting_for_*`` add up to the queue.
+    ``num_deduped_tokens`` were computed for another request after this one had come. The four
+    ``num_waiting_for_*`` add up to the queue.
     """
 
     num_decode_tokens: int = 0  # one a sequence, and drafts

@@ -222,15 +222,15 @@ class Scheduler:
     ) -> PrefillBudget:
         """What a step may spend on prompts beside those who decode.
 
-        A step takes at most the target. Where more decode than wait it takes less: no more than
-        ``itl_stretch`` times what it would take without prompts, and more the more wait.
+        A step takes at most the target, and for each prompt there is ``itl_stretch`` times what it
+        would take without: one prompt that comes along is spread thin, many are not kept waiting.
         """
         config = self._config
         time_s = inf
         if any(sequence.num_output_tokens for sequence in decoding):
             decode_s = self.cost.predict(num_decode_tokens, num_pairs)
-            load_ratio = (num_prefilling + self.num_waiting) / len(decoding)
-            stretched_s = decode_s * config.itl_stretch * max(1.0, load_ratio)
+            num_prompts = max(1, num_prefilling + self.num_waiting)
+            stretched_s = decode_s * config.itl_stretch * num_prompts
             time_s = min(config.itl_target_s, stretched_s) - decode_s
         return PrefillBudget(
             self.cost,

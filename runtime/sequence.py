@@ -161,7 +161,7 @@ class Sequence:
         self.num_preemptions = 0
         self.awaited_key: BlockKey | None = None  # of a block that another computes for it
         self.num_steps_awaited = 0
-        self.num_tokens_at_hand = 0  # cached when it began to wait for more
+        self.num_tokens_at_hand = 0  # cached when it arrived
 
     def __repr__(self) -> str:
         return (

@@ -9,13 +9,14 @@ little and a slower machine moves them soon. Nothing here reads a clock.
 from math import inf, sqrt
 from typing import Final
 
-_PRIOR: Final = (2e-3, 4e-4, 1e-7)  # s, s per token, s per pair; replaced by the first measurements
-_PRIOR_VARIANCE: Final = 100.0  # relative to the prior: anything is possible
-_MAX_VARIANCE: Final = 25.0
-_DRIFT_VARIANCE: Final = 1e-4  # a step, relative: what is unmeasured becomes uncertain again
+_PRIOR: Final = (2e-3, 4e-4, 1e-7)  # s, s per token, s per pair; the first step sets their scale
+_PRIOR_VARIANCE: Final = 1.0  # relative: each part may be nothing, or a few times what it seems
+_MAX_VARIANCE: Final = 100.0
+_DRIFT_VARIANCE: Final = 2e-5  # a step, relative: what is not measured becomes uncertain again
 _NOISE_VARIANCE: Final = 0.01  # steps of equal work differ by a tenth
 _MAX_SIGMAS: Final = 3.0  # further off is an outlier and pulls no harder than this
-_MIN_FACTOR: Final = 1e-4  # of the prior; each part stays positive
+_MAX_OUTLIERS: Final = 3  # so many in a row are no outliers: the machine has changed
+_MIN_FACTOR: Final = 1e-3  # of the prior; each part stays positive
 
 
 def count_pairs(start: int, num_tokens: int) -> int:
@@ -27,15 +28,20 @@ class StepCostModel:
     """Learns from ``observe``; all times are seconds."""
 
     def __init__(self) -> None:
+        self.num_observed = 0
+        self._start_from(_PRIOR)
+
+    def _start_from(self, prior: tuple[float, float, float]) -> None:
+        self._prior = prior
         self._factors = [1.0, 1.0, 1.0]  # of the prior
         self._cov = [[_PRIOR_VARIANCE if i == j else 0.0 for j in range(3)] for i in range(3)]
-        self.num_observed = 0
+        self._num_outliers = 0  # in a row, negative where steps took less than predicted
 
     @property
     def parts(self) -> tuple[float, float, float]:
         """(a, b, c): seconds a step, a token, a pair."""
-        f = self._factors
-        return _PRIOR[0] * f[0], _PRIOR[1] * f[1], _PRIOR[2] * f[2]
+        p, f = self._prior, self._factors
+        return p[0] * f[0], p[1] * f[1], p[2] * f[2]
 
     def predict(self, num_tokens: int, num_pairs: int) -> float:
         a, b, c = self.parts
@@ -55,20 +61,36 @@ class StepCostModel:
         """A step of this work took ``step_s``; one that took no time says nothing."""
         if step_s <= 0 or num_tokens <= 0:
             return
+        if self.num_observed == 0:
+            scale = step_s / self.predict(num_tokens, num_pairs)
+            self._start_from((_PRIOR[0] * scale, _PRIOR[1] * scale, _PRIOR[2] * scale))
         self.num_observed += 1
-        x = [_PRIOR[0] / step_s, _PRIOR[1] * num_tokens / step_s, _PRIOR[2] * num_pairs / step_s]
+        predicted_s = self.predict(num_tokens, num_pairs)
+        a, b, c = self._prior
+        parts = [a / predicted_s, b * num_tokens / predicted_s, c * num_pairs / predicted_s]
+        self._correct(parts, step_s / predicted_s - 1.0)
+
+    def _correct(self, x: list[float], error: float) -> None:
+        """One step of the filter: ``x`` times the factors is 1 and should be 1 + ``error``."""
         cov, factors = self._cov, self._factors
         for i in range(3):
             if cov[i][i] < _MAX_VARIANCE:  # adding keeps the matrix definite, cutting would not
                 cov[i][i] += _DRIFT_VARIANCE
         gain = [cov[i][0] * x[0] + cov[i][1] * x[1] + cov[i][2] * x[2] for i in range(3)]
         variance = max(0.0, x[0] * gain[0] + x[1] * gain[1] + x[2] * gain[2]) + _NOISE_VARIANCE
-        error = 1.0 - (x[0] * factors[0] + x[1] * factors[1] + x[2] * factors[2])
         bound = _MAX_SIGMAS * sqrt(variance)
-        error = max(-bound, min(bound, error))
+        num_outliers = self._num_outliers
+        if abs(error) <= bound:
+            self._num_outliers = 0
+        else:
+            sign = 1 if error > 0 else -1
+            self._num_outliers = num_outliers + sign if num_outliers * sign > 0 else sign
+            error = sign * bound
         for i in range(3):
             factors[i] = max(factors[i] + gain[i] * error / variance, _MIN_FACTOR)
         self._cov = [[cov[i][j] - gain[i] * gain[j] / variance for j in range(3)] for i in range(3)]
+        if abs(self._num_outliers) >= _MAX_OUTLIERS:
+            self._start_from(self.parts)
 
 
 class PrefillBudget:

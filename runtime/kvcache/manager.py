@@ -118,11 +118,16 @@ class KVCacheManager:
         for block_id in reversed(sequence.block_table.take_all()):
             self.pool.release(block_id)
 
-    def touch(self, sequence: Sequence) -> None:
-        """Evict what the waiting sequence would find later than what nobody asks for."""
+    def touch(self, sequence: Sequence) -> int:
+        """Evict what a waiting sequence would find later than what nobody asks for.
+
+        Returns how many tokens it would find.
+        """
         keys = self._keys(sequence, (sequence.num_tokens - 1) // self._block_size)
-        for block_id in reversed(self._prefix_cache.match(keys)):
+        cached_ids = self._prefix_cache.match(keys)
+        for block_id in reversed(cached_ids):
             self.pool.touch(block_id)
+        return len(cached_ids) * self._block_size
 
     def _publish(self, sequence: Sequence, idx: int, key: BlockKey) -> None:
         """1. The first block of its key becomes findable. 2. A later equal one is given up."""

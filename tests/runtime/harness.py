@@ -133,6 +133,8 @@ def request(
     max_tokens: int = 8,
     salt: bytes = b"",
     arrival_ns: int = 0,
+    priority: int = 0,
+    tenant: str = "",
 ) -> GenerationRequest:
     """Greedy and blind to EOS unless ``sampling`` says otherwise: its length is known."""
     blind = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
@@ -142,6 +144,8 @@ def request(
         sampling=sampling or blind,
         arrival_ns=arrival_ns,
         cache_salt=salt,
+        priority=priority,
+        tenant=tenant,
     )
 
 
