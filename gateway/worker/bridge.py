@@ -1,7 +1,9 @@
 """How do coroutines and the engine's thread talk?  Two queues, one wake-up per step.
 
 The engine is synchronous and touched by one thread only, the one that runs here. Commands go in
-through a thread-safe queue; what a step produced comes back with one ``call_soon_threadsafe``.
+through a thread-safe queue; what a step produced comes back with one ``call_soon_threadsafe``. The
+text of its tokens is made on the loop, as all that follows: a native runner computes the next step
+meanwhile, without the GIL.
 A reader that falls behind never blocks the engine: its queue is bounded, and at the bound its
 request is aborted. Inside, every request has a number of its own: what the engine still says of one
 that was left can never reach another, whatever ids clients choose.
@@ -19,7 +21,7 @@ from typing import Final, Protocol, TypeAlias
 
 from gateway.faults import describe_fault
 from gateway.problems import GatewayError
-from runtime import Delta, GenerationRequest, RequestRejected
+from runtime import Advance, Delta, GenerationRequest, RequestRejected
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class SteppedEngine(Protocol):
 
     def has_work(self) -> bool: ...
 
-    def step(self) -> list[Delta]: ...
+    def advance(self) -> list[Advance]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class _Stop:
 
 _Command: TypeAlias = _Add | _Abort | _Stop
 _Event: TypeAlias = _Accepted | Delta | GatewayError
-_Outbox: TypeAlias = list[tuple[str, _Event]]
+_Outbox: TypeAlias = list[tuple[str, _Event | Advance]]
 
 
 class Generation:
@@ -193,9 +195,13 @@ class EngineBridge:
         await asyncio.to_thread(self._thread.join, _JOIN_TIMEOUT_S)
 
     def _deliver(self, outbox: _Outbox) -> None:
-        for request_id, event in outbox:
+        for request_id, item in outbox:
             generation = self._open.get(request_id)
-            if generation is not None and not generation.deliver(event):
+            if generation is None:
+                continue
+            event = _settled(item) if isinstance(item, Advance) else item
+            is_broken = event is not item and isinstance(event, GatewayError)
+            if not generation.deliver(event) or is_broken:
                 self.release(request_id, abort=True)
 
     # -- the engine's thread ---------------------------------------------------------------
@@ -242,12 +248,12 @@ class EngineBridge:
 
     def _step(self, running: set[str]) -> _Outbox:
         try:
-            deltas = self._engine.step()
+            advances = self._engine.advance()
         except Exception as err:  # the thread's edge: one bad step must not end the worker
             _log.error("engine step failed, its requests fail: %s", describe_fault(err))
             return self._fail_all(running)
-        running.difference_update(d.request_id for d in deltas if d.finish_reason is not None)
-        return [(delta.request_id, delta) for delta in deltas]
+        running.difference_update(a.request_id for a in advances if a.finish_reason is not None)
+        return [(advance.request_id, advance) for advance in advances]
 
     def _fail_all(self, running: set[str]) -> _Outbox:
         failed = tuple(running)
@@ -259,6 +265,14 @@ class EngineBridge:
     def _hand_over(self, callback: Callable[[_Outbox], None], outbox: _Outbox) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, outbox)
+
+
+def _settled(advance: Advance) -> _Event:
+    try:
+        return advance.delta()
+    except Exception as err:  # one bad text must not keep the others of its step from their readers
+        _log.error("text of a token failed: %s", describe_fault(err))
+        return _engine_failed()
 
 
 def _engine_failed() -> GatewayError:

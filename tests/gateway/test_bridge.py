@@ -4,12 +4,22 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from gateway.problems import GatewayError
 from gateway.worker.bridge import EngineBridge
-from runtime import Delta, Engine, EngineConfig, GenerationRequest, NullObserver, SamplingParams
+from runtime import (
+    Advance,
+    Delta,
+    Engine,
+    EngineConfig,
+    GenerationRequest,
+    NullObserver,
+    SamplingParams,
+)
+from runtime.output import OutputText, Written
 from tests.support.fake_runner import FakeRunner, FakeSampler, FakeTokenizer
 
 NUM_BLOCKS = 32
@@ -44,12 +54,12 @@ class CountingEngine(Engine):
         self.aborted.append(request_id)
         super().abort(request_id)
 
-    def step(self) -> list[Delta]:
+    def advance(self) -> list[Advance]:
         assert self.may_step.wait(10)
         self.num_steps += 1
         if self.is_broken:
             raise RuntimeError("step")
-        return super().step()
+        return super().advance()
 
     @property
     def num_free_blocks(self) -> int:
@@ -251,4 +261,43 @@ async def test_an_id_is_free_again_when_its_reader_has_left(
     await asyncio.sleep(0.02)  # the step that is held, then the abort and the new request at once
     engine.may_step.set()
     assert [delta.finish_reason for delta in await again] == [None] * 4 + ["length"]
+    await until(engine, NUM_BLOCKS)
+
+
+async def test_text_is_made_on_the_loop_unless_it_decides_where_the_output_ends(
+    bridge: EngineBridge, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[bool, set[int]] = {False: set(), True: set()}
+    write = OutputText.write
+
+    def noted(self: OutputText, *arguments: object) -> Written:
+        threads[self.has_stops].add(threading.get_ident())
+        return write(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OutputText, "write", noted)
+    with_stop = SamplingParams(max_tokens=5, temperature=0, ignore_eos=True, stop=("never",))
+    await asyncio.gather(
+        collect(bridge, request("a")),
+        collect(bridge, replace(request("b"), sampling=with_stop)),
+    )
+    assert threads == {False: {threading.get_ident()}, True: {bridge._thread.ident}}
+
+
+async def test_a_bug_in_making_text_fails_its_request_alone(
+    bridge: EngineBridge, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = engine._tokenizer.detokenizer()
+    monkeypatch.setattr(broken, "push", lambda token_id: 1 / 0)
+    detokenizers = iter([broken, engine._tokenizer.detokenizer()])
+    monkeypatch.setattr(engine._tokenizer, "detokenizer", lambda: next(detokenizers))
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(
+            collect(bridge, request("a", max_tokens=100)),
+            collect(bridge, request("b")),
+            return_exceptions=True,
+        )
+    assert len(engine.aborted) == 1
+    assert isinstance(results[0], GatewayError)
+    assert results[0].code == "generation_failed"
+    assert isinstance(results[1], list)
     await until(engine, NUM_BLOCKS)
