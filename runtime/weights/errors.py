@@ -9,6 +9,7 @@
     ├── ModelLimitError            model_file_limit        a count or length above our bound
     ├── MalformedModelError        model_file_malformed    the file contradicts itself
     ├── UnsupportedModelError      model_file_unsupported  asks for what we do not run
+    │   └── UnsupportedTokenizerError  tokenizer_unsupported  (runtime/tokenizer/errors.py)
     └── TensorMismatchError        model_tensor_mismatch   missing, extra or misshapen tensor
 
 Messages name keys, counts and types; they never carry weights or metadata values.

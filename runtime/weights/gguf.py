@@ -175,9 +175,40 @@ class _Reader:
         kind = self.u32()
         length = self.count(f"items of {key}", MAX_ARRAY_ITEMS)
         if kind == _STRING:
-            # A string takes 8 bytes at least, so a false count ends at the end of the file.
-            return [self.string(f"item of {key}", MAX_STRING_BYTES) for _ in range(length)]
+            return self._strings(key, length)
         return self._numbers(key, kind, length)
+
+    def _strings(self, key: str, length: int) -> list[str]:
+        """``length`` strings; a vocabulary has 100,000s, so the loop does as little as it can.
+
+        Lengths are first taken to fit their lowest byte, then all of them are checked at once.
+        """
+        data, start, size = self.data, self.offset, len(self.data)
+        offsets = []
+        offset = start
+        try:
+            for _ in range(length):
+                offsets.append(offset)
+                offset += 8 + data[offset]
+        except IndexError:
+            offset = size + 1  # a false count ends here: a string takes 8 bytes at least
+        if offset <= size and self._are_short(offsets, offset):
+            piece = self.take(offset - start)
+            starts = [first - start + 8 for first in offsets]
+            ends = [*(first - 8 for first in starts[1:]), len(piece)]
+            try:
+                return [str(piece[a:b], "utf-8") for a, b in zip(starts, ends, strict=bool(starts))]
+            except UnicodeDecodeError as err:
+                raise MalformedModelError(f"item of {key} is not UTF-8") from err
+        return [self.string(f"item of {key}", MAX_STRING_BYTES) for _ in range(length)]
+
+    def _are_short(self, offsets: list[int], end: int) -> bool:
+        """Whether the 64-bit lengths at ``offsets`` are all below 256; ``end`` is past the last."""
+        raw = np.frombuffer(self.data, np.uint8)
+        high = np.array(offsets, np.int64)[:, None] + np.arange(1, 8)
+        is_short = bool(high.size == 0 or (high.max() < end and not raw[high].any()))
+        del raw  # a view that an exception holds on to would keep the file mapped
+        return is_short
 
     def _numbers(self, key: str, kind: int, length: int) -> list[Any]:
         if kind not in _SCALARS:

@@ -1,0 +1,215 @@
+"""Which pieces of a SentencePiece model does a text consist of?
+
+[Kudo & Richardson 2018; google/sentencepiece src/bpe_model.cc, unigram_model.cc, normalizer.cc]
+A space is U+2581 inside pieces. What no piece covers becomes the byte tokens of its UTF-8, or, in
+a model without them, the unknown token, one for a whole run.
+"""
+
+import heapq
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import tokenizers
+from tokenizers import models
+
+from runtime.tokenizer.charsmap import parse_charsmap
+from runtime.weights.errors import MalformedModelError
+
+SPACE = "▁"
+MAX_CACHED_WORDS = 1 << 14
+MAX_CACHED_CHARS = 32  # of a word; longer ones hardly recur
+_BYTE_VALUES = 256
+_NO_PIECE = "\U0010fffe"  # a noncharacter that stands for the unknown piece
+
+
+class SentencePieceNormalizer:
+    """Text as the pieces spell it."""
+
+    def __init__(self, *, charsmap: bytes, adds_space: bool, removes_spaces: bool) -> None:
+        """``adds_space`` before a text; ``removes_spaces`` around it and all but one within.
+
+        Raises: MalformedModelError, ModelLimitError.
+        """
+        self._charsmap = parse_charsmap(charsmap)
+        self._adds_space, self._removes_spaces = adds_space, removes_spaces
+
+    def normalize(self, text: str, *, is_start: bool, is_end: bool) -> str:
+        text = self._charsmap.apply(text)
+        if self._removes_spaces:
+            text = re.sub("  +", " ", text)
+            text = text.lstrip(" ") if is_start else text
+            text = text.rstrip(" ") if is_end else text
+        if text and is_start and self._adds_space:
+            text = " " + text
+        return text.replace(" ", SPACE)
+
+
+class _Pieces:
+    """Ids of pieces, and of what is none."""
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        scores: Sequence[float],
+        *,
+        byte_ids: Mapping[int, int],
+        unknown_token_id: int | None,
+        normalizer: SentencePieceNormalizer,
+    ) -> None:
+        """``vocabulary`` of plain pieces; ``scores`` by token id, the better the higher.
+
+        Raises: MalformedModelError.
+        """
+        self.ids = vocabulary
+        self.scores = {text: scores[token_id] for text, token_id in vocabulary.items()}
+        if not all(map(math.isfinite, self.scores.values())):
+            raise MalformedModelError("tokenizer.ggml.scores has values that are no numbers")
+        if len(byte_ids) == _BYTE_VALUES:
+            self._byte_ids = byte_ids
+        elif not byte_ids and unknown_token_id is not None:
+            self._byte_ids = {}
+        else:
+            raise MalformedModelError("the vocabulary lacks byte tokens and an unknown token")
+        self._unknown = unknown_token_id
+        self.normalizer = normalizer
+
+    def unknown(self, text: str, before: list[int]) -> list[int]:
+        """Ids for a ``text`` that no piece covers, to stand behind ``before``."""
+        if self._byte_ids:
+            return [self._byte_ids[byte] for byte in text.encode()]
+        return [] if self._unknown is None or before[-1:] == [self._unknown] else [self._unknown]
+
+
+class SentencePieceBpe:
+    """Merges the neighbours whose piece has the best score, leftmost first, until none has one."""
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        scores: Sequence[float],
+        *,
+        byte_ids: Mapping[int, int],
+        unknown_token_id: int | None,
+        normalizer: SentencePieceNormalizer,
+    ) -> None:
+        """Raises: MalformedModelError."""
+        self._pieces = _Pieces(
+            vocabulary,
+            scores,
+            byte_ids=byte_ids,
+            unknown_token_id=unknown_token_id,
+            normalizer=normalizer,
+        )
+        # No merge crosses from a word to the next one's space unless some piece does.
+        is_divisible = not any(SPACE in piece.lstrip(SPACE) for piece in vocabulary)
+        self._words = re.compile(
+            f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+" if is_divisible else ".+", re.DOTALL
+        )
+        self._cache: dict[str, list[str]] = {}
+
+    def encode(self, text: str, *, is_start: bool, is_end: bool) -> list[int]:
+        text = self._pieces.normalizer.normalize(text, is_start=is_start, is_end=is_end)
+        token_ids: list[int] = []
+        ids = self._pieces.ids
+        for word in self._words.findall(text):
+            for piece in self._split(word):
+                token_id = ids.get(piece)
+                if token_id is None:
+                    token_ids += self._pieces.unknown(piece, token_ids)
+                else:
+                    token_ids.append(token_id)
+        return token_ids
+
+    def _split(self, word: str) -> list[str]:
+        if word in self._pieces.ids and len(word) == 1:
+            return [word]
+        pieces = self._cache.get(word)
+        if pieces is None:
+            pieces = [piece for piece in self._merge(word) if piece]
+            if len(word) <= MAX_CACHED_CHARS:
+                if len(self._cache) >= MAX_CACHED_WORDS:
+                    self._cache.clear()
+                self._cache[word] = pieces
+        return pieces
+
+    def _merge(self, word: str) -> list[str]:
+        """The pieces of ``word`` and an empty text for every character merged into one before."""
+        parts, scores = list(word), self._pieces.scores
+        after = list(range(1, len(parts) + 1))  # of each part, the next one that is not empty
+        before = list(range(-1, len(parts) - 1))
+        heap = [
+            (-scores[pair], left, pair)
+            for left in range(len(parts) - 1)
+            if (pair := word[left : left + 2]) in scores
+        ]
+        heapq.heapify(heap)
+        while heap:
+            _, left, merged = heapq.heappop(heap)
+            right = after[left]
+            if not parts[left] or right == len(parts) or parts[left] + parts[right] != merged:
+                continue  # one of the two has been merged otherwise since
+            parts[left], parts[right] = merged, ""
+            after[left] = behind = after[right]
+            if behind < len(parts):
+                before[behind] = left
+                pair = merged + parts[behind]
+                if pair in scores:
+                    heapq.heappush(heap, (-scores[pair], left, pair))
+            if (ahead := before[left]) >= 0:
+                pair = parts[ahead] + merged
+                if pair in scores:
+                    heapq.heappush(heap, (-scores[pair], ahead, pair))
+        return parts
+
+
+class Unigram:
+    """The most probable segmentation, by HF ``tokenizers``'s Viterbi search."""
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        scores: Sequence[float],
+        *,
+        byte_ids: Mapping[int, int],
+        unknown_token_id: int | None,
+        normalizer: SentencePieceNormalizer,
+    ) -> None:
+        """Raises: MalformedModelError."""
+        self._pieces = _Pieces(
+            vocabulary,
+            scores,
+            byte_ids=byte_ids,
+            unknown_token_id=unknown_token_id,
+            normalizer=normalizer,
+        )
+        # Only plain pieces are in the search, so that none of the others is found in a text.
+        self._ids = [-1, *self._pieces.ids.values()]
+        entries = [(_NO_PIECE, 0.0), *self._pieces.scores.items()]
+        if min(map(len, self._pieces.ids), default=0) < 1:
+            raise MalformedModelError("a piece is empty")
+        try:
+            self._model = tokenizers.Tokenizer(models.Unigram(entries, 0, False))
+        except Exception as err:  # the Rust side raises Exception itself
+            raise MalformedModelError("the pieces make no unigram model") from err
+
+    def encode(self, text: str, *, is_start: bool, is_end: bool) -> list[int]:
+        text = self._pieces.normalizer.normalize(text, is_start=is_start, is_end=is_end)
+        found = self._model.encode(text, add_special_tokens=False)
+        token_ids: list[int] = []
+        for index, (start, end) in zip(found.ids, found.offsets, strict=True):
+            if index == 0:
+                token_ids += self._pieces.unknown(text[start:end], token_ids)
+            else:
+                token_ids.append(self._ids[index])
+        return token_ids
+
+
+def piece_bytes(texts: Sequence[str]) -> list[bytes]:
+    """What plain pieces spell, by token id."""
+    return list(_spelled(texts))
+
+
+def _spelled(texts: Sequence[str]) -> Iterator[bytes]:
+    for text in texts:
+        yield text.replace(SPACE, " ").encode()
