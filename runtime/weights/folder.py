@@ -4,6 +4,7 @@ config.json, model.safetensors or an index with its shards, and the tokenizer's 
 here is what the digest covers; other files in the folder do not count.
 """
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -64,9 +65,9 @@ class ModelFolder:
         if not (self._path / name).is_file():
             raise NotSafetensorsError(f"the folder has no {name}")
         with (self._path / name).open("rb") as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise ModelLimitError(f"{name} has more than {limit} bytes")
+            if os.fstat(file.fileno()).st_size > limit:
+                raise ModelLimitError(f"{name} has more than {limit} bytes")
+            data = file.read()
         self.contents[name] = memoryview(data)
         return data
 

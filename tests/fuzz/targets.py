@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.fuzz import attestation_targets as attestation
 from tests.fuzz import device_targets as devices
+from tests.fuzz import model_targets as models
 from tests.fuzz.driver import Target
 
 TARGETS: dict[str, Callable[[], Target]] = {
@@ -51,6 +52,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "ohttp-request": devices.ohttp_request,
     "ohttp-response": devices.ohttp_response,
     "ohttp-plain": devices.ohttp_plain,
+    "gguf": models.gguf,
+    "safetensors": models.safetensors,
+    "model-config": models.model_config,
 }
 
 
