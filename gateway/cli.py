@@ -79,7 +79,7 @@ def serve(
 
 
 @main.command()
-@click.option("--model", help="Name of a model, or the path of a GGUF file.")
+@click.option("--model", help="Name of a model, or the path of a GGUF file or safetensors folder.")
 @config_options
 def worker(
     model: str | None,

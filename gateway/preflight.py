@@ -196,7 +196,8 @@ def _model_problem(config: StarshadeConfig) -> Failure | None:
             str(err),
             exit_code=ExitCode.USAGE,
             code=err.code,
-            next_step="`starshade models list` shows the names; --model also takes a GGUF file",
+            next_step="`starshade models list` shows the names; --model also takes the path of a "
+            "GGUF file or of a safetensors folder",
         )
     if source is None:
         return None

@@ -59,7 +59,7 @@ _STOP_MARGIN_S = 5.0  # beyond the time that streams get to finish
 
 @click.command()
 @click.option("--policy", help="Appraisal policy: development (default), production or a file.")
-@click.option("--model", help="Name of a model, or the path of a GGUF file.")
+@click.option("--model", help="Name of a model, or the path of a GGUF file or safetensors folder.")
 @click.option("--port", "gateway_port", type=int, help="Port of the gateway.  [default: 8443]")
 @click.option("--dashboard-port", type=int, help="Port of the dashboard.  [default: 8444]")
 @config_options

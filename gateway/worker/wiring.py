@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -22,7 +21,7 @@ from attestation.keyset import OhttpKey
 from attestation.policy import AppraisalPolicy
 from gateway.config import StarshadeConfig
 from gateway.faults import os_error_text
-from gateway.models import ModelError, model_file, require_named_weights
+from gateway.models import ModelError, model_file, require_named_weights, served_name
 from gateway.observe import Tracing
 from gateway.problems import GatewayError
 from gateway.process import (
@@ -132,7 +131,7 @@ async def _load_worker(
     provider = span_provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
     clocks = system_clocks()
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
-    model_name = _model_name(config.worker.model)
+    model_name = served_name(config.worker.model)
     facts = AttestedFacts(
         replica=config.worker.id,
         mode="terminate",
@@ -223,10 +222,6 @@ def _ohttp_key(key_config: KeyConfig) -> OhttpKey:
     return OhttpKey(
         key_id=key_config.key_id, kem=key_config.kem_id, config_sha256=key_config.sha256
     )
-
-
-def _model_name(model: str) -> str:
-    return Path(model).stem if "/" in model or model.endswith(".gguf") else model
 
 
 def _fresh_seed() -> int:

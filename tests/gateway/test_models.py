@@ -157,6 +157,34 @@ def test_a_name_is_looked_up_and_a_path_is_taken_as_it_is(paths: Paths, tmp_path
         models.model_file(str(mine), paths)
 
 
+def test_a_folder_is_taken_when_it_has_what_models_have(paths: Paths, tmp_path: Path) -> None:
+    folder = tmp_path / "Some-Model-2.5"
+    folder.mkdir()
+    with pytest.raises(
+        models.ModelFileUnusable, match=r"no config\.json and no model\.safetensors"
+    ):
+        models.model_file(str(folder), paths)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(models.ModelFileUnusable, match=r"no model\.safetensors$"):
+        models.model_file(str(folder), paths)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    assert models.model_file(str(folder), paths) == folder
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("smollm2-135m", "smollm2-135m"),
+        ("/models/Some.Q4_K.gguf", "Some.Q4_K"),
+        ("here.GGUF", "here"),
+        ("/models/Some-Model-2.5", "Some-Model-2.5"),
+        ("/models/Some-Model-2.5/", "Some-Model-2.5"),
+    ],
+)
+def test_clients_call_a_path_by_its_last_part(model: str, name: str) -> None:
+    assert models.served_name(model) == name
+
+
 def test_verify_exits_1_when_the_bytes_differ(tmp_path: Path) -> None:
     source = models.KNOWN_MODELS[0]
     folder = tmp_path / "models"

@@ -86,6 +86,16 @@ def test_the_digest_of_a_folder_is_that_of_its_sha256sum_lines(tmp_path: Path) -
     assert sha256_of(folder) == want
 
 
+def test_the_documented_command_gives_that_digest(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    command = text.partition("cd FOLDER\n")[2].partition("```")[0]
+    folder = write_tiny_shards(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json", "README.md", "merges.txt"):
+        (folder / name).write_text(name)
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, check=True)  # noqa: S602
+    assert done.stdout.decode().split()[0] == sha256_of(folder)
+
+
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chat_template.jinja"])
 def test_every_file_that_is_read_counts(tmp_path: Path, name: str) -> None:
     folder = write_tiny_folder(tmp_path)
