@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,6 +23,8 @@ from attestation.channel import (
 )
 from gateway.attest import http_date
 from gateway.worker.app import WorkerApp
+from gateway.worker.wiring import LoadedEngine
+from runtime import GenerationRequest
 from tests.gateway.support import (
     MODEL,
     HashEngine,
@@ -95,6 +98,37 @@ def test_a_chat_inside(worker: httpx.Client) -> None:
     response = ask(worker)
     assert response.status == 200
     assert json.loads(response.content)["model"] == MODEL
+
+
+def test_each_salt_is_a_tenant_of_the_engine_that_does_not_tell_it(tmp_path: Path) -> None:
+    seen: list[GenerationRequest] = []
+
+    class ListeningEngine(HashEngine):
+        def load(self, *args: Any) -> LoadedEngine:
+            loaded = super().load(*args)
+            add = loaded.engine.add
+
+            def listen(request: GenerationRequest) -> None:
+                seen.append(request)
+                add(request)
+
+            loaded.engine.add = listen  # type: ignore[method-assign]
+            return loaded
+
+    config = make_config(tmp_path)
+    config.worker.socket.parent.mkdir(parents=True)
+    app = make_worker_app(config, ListeningEngine(), InMemorySpanExporter())
+    transport = httpx.HTTPTransport(uds=str(config.worker.socket))
+    with (
+        ServerThread(app, uds=config.worker.socket),
+        httpx.Client(transport=transport, base_url="http://worker") as client,
+    ):
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        for salt in ("ab" * 32, "cd" * 32, "ab" * 32):
+            assert ask(client, fields=(("starshade-cache-salt", salt),)).status == 200
+    first, other, again = (request.tenant for request in seen)
+    assert first == again != other
+    assert "abab" not in first
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ class EngineMachine(RuleBasedStateMachine):
             why = stats[-1].schedule
             assert why.num_decode_tokens + why.num_prefill_tokens == stats[-1].num_batch_tokens
             assert min(vars_of(why).values()) >= 0
+            assert not why.num_preempted or why.num_admitted == why.num_resumed == 0
 
     @invariant()
     def every_prompt_token_is_looked_up_once(self) -> None:
