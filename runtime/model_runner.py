@@ -8,11 +8,12 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.checkpoint import open_checkpoint
+from runtime.decode_graphs import DecodeGraphs
 from runtime.devices.base import Device
 from runtime.errors import InvalidConfig
 from runtime.kernels.registry import load_kernels
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, DecoderWeights, KVCache, StepInputs, rotations
+from runtime.models.decoder import Decoder, DecoderWeights, KVCache, StepInputs, uploaded_rotations
 from runtime.models.loader import load_decoder
 from runtime.plan import Float32Array, StepPlan
 from runtime.tokenizer import Tokenizer
@@ -63,10 +64,12 @@ def load_model(
     )
 
 
-def count_blocks(config: ModelConfig, *, kv_cache_bytes: int, block_size: int) -> int:
-    """How many KV cache blocks fit into ``kv_cache_bytes``."""
+def count_blocks(
+    config: ModelConfig, *, kv_cache_bytes: int, block_size: int, item_bytes: int = _KV_ITEM_BYTES
+) -> int:
+    """How many KV cache blocks fit into ``kv_cache_bytes``; ``item_bytes`` is the device's."""
     items = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-    return kv_cache_bytes // (items * block_size * _KV_ITEM_BYTES)
+    return kv_cache_bytes // (items * block_size * item_bytes)
 
 
 class ModelRunner:
@@ -80,7 +83,9 @@ class ModelRunner:
         self.vocab_size = config.vocab_size
         self.max_context_tokens = config.max_context_tokens
         self.num_blocks, self.block_size = num_blocks, block_size
-        shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        captures = self._device.captures
+        scratch_blocks = 1 if captures else 0  # for rows that only fill a recorded step
+        shape = (num_blocks + scratch_blocks, block_size, config.num_kv_heads, config.head_dim)
         self._cache = KVCache(
             keys=tuple(self._device.zeros(shape) for _ in range(config.num_layers)),
             values=tuple(self._device.zeros(shape) for _ in range(config.num_layers)),
@@ -92,6 +97,15 @@ class ModelRunner:
             plain_attention=not any(config.windows) and config.attention_softcap == 0,
         )
         self._decoder = Decoder(config, model.weights, kernels)
+        self._graphs: DecodeGraphs | None = None
+        if captures:
+            self._graphs = DecodeGraphs(
+                lambda inputs: self._decoder.forward(inputs, self._cache),
+                device=self._device,
+                config=config,
+                max_blocks=min(num_blocks, -(-config.max_context_tokens // block_size)),
+                scratch_slot=num_blocks * block_size,
+            )
 
     def run(self, plan: StepPlan) -> Logits:
         """Compute the plan's tokens; logits (S, V) of ``plan.logits_rows``, owned by the caller.
@@ -100,15 +114,31 @@ class ModelRunner:
         """
         if plan.num_tokens == 0:
             return np.empty((0, self.vocab_size), np.float32)
+        self._require_in_range(plan)
         with self._device.inference():
-            return self._device.download(self._decoder.forward(self._inputs(plan), self._cache))
+            if self._graphs is not None and self._graphs.takes(plan):
+                logits = self._graphs.run(plan)
+            else:
+                logits = self._decoder.forward(self._inputs(plan), self._cache)
+            return self._device.download(logits)
+
+    def _require_in_range(self, plan: StepPlan) -> None:
+        """On a GPU nothing else would find a wrong index."""
+        limits = (
+            ("token id", plan.token_ids, self.vocab_size),
+            ("slot", plan.slot_mapping, self.num_blocks * self.block_size),
+            ("logits row", plan.logits_rows, plan.num_tokens),
+        )
+        for what, values, limit in limits:
+            if values.size and not 0 <= values.min() <= values.max() < limit:
+                raise IndexError(f"a {what} is outside 0 to {limit - 1}")
 
     def _inputs(self, plan: StepPlan) -> StepInputs:
         upload, wide = self._device.upload, np.int64
         return StepInputs(
             token_ids=upload(plan.token_ids.astype(wide)),
             rotations=tuple(
-                upload(rotations(table, plan.positions))
+                uploaded_rotations(self._device, table, plan.positions)
                 for table in self._decoder.config.rope_tables
             ),
             slots=upload(plan.slot_mapping),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from runtime.devices.base import Device
 from runtime.devices.cpu import CpuDevice
+from runtime.devices.cuda import CudaDevice
 from runtime.errors import InvalidConfig
 
 
@@ -11,8 +12,14 @@ def _open_cpu(num_threads: int) -> Device:
     return CpuDevice(num_threads=num_threads)
 
 
+def _open_cuda(num_threads: int) -> Device:
+    del num_threads
+    return CudaDevice()
+
+
 DEVICES: Mapping[str, Callable[[int], Device]] = {
     "cpu": _open_cpu,
+    "cuda": _open_cuda,
 }
 
 

@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.kernels.linear import Linear
+from runtime.kernels.linear_fp8 import LinearFp8
 from runtime.kernels.paged_attention import PagedAttention
 from runtime.kernels.rms_norm import RmsNorm
-from runtime.kernels.rope import Rope
+from runtime.kernels.rms_norm_quantize import RmsNormQuantize
+from runtime.kernels.rope_kv_write import RopeKvWrite
 from runtime.kernels.swiglu import SwiGlu
 
 REFERENCE = "reference"
 OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "linear": ("native", REFERENCE),
-    "paged_attention": ("native", REFERENCE),
-    "rms_norm": (REFERENCE,),
-    "rope": (REFERENCE,),
-    "swiglu": (REFERENCE,),
+    "linear": ("native", "triton", REFERENCE),
+    "linear_fp8": ("triton", REFERENCE),
+    "paged_attention": ("native", "triton", REFERENCE),
+    "rms_norm": ("triton", REFERENCE),
+    "rms_norm_quantize": ("triton", REFERENCE),
+    "rope_kv_write": ("triton", REFERENCE),
+    "swiglu": ("triton", REFERENCE),
 }
 
 
@@ -31,9 +35,11 @@ class Kernels:
     """One implementation per operator."""
 
     linear: Linear
+    linear_fp8: LinearFp8
     paged_attention: PagedAttention
     rms_norm: RmsNorm
-    rope: Rope
+    rms_norm_quantize: RmsNormQuantize
+    rope_kv_write: RopeKvWrite
     swiglu: SwiGlu
 
 
@@ -49,9 +55,11 @@ def load_kernels(
     )
     return Kernels(
         linear=find_backend("linear", backends).create(num_threads=num_threads),
+        linear_fp8=find_backend("linear_fp8", backends).linear_fp8,
         paged_attention=attention.create(num_threads=num_threads),
         rms_norm=find_backend("rms_norm", backends).rms_norm,
-        rope=find_backend("rope", backends).rope,
+        rms_norm_quantize=find_backend("rms_norm_quantize", backends).rms_norm_quantize,
+        rope_kv_write=find_backend("rope_kv_write", backends).rope_kv_write,
         swiglu=find_backend("swiglu", backends).swiglu,
     )
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from runtime.kernels.linear_fp8 import Fp8Matrix
 from runtime.models.config import ModelConfig, RopeTable
-from runtime.plan import Int32Array
+from runtime.plan import Float32Array, Int32Array
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from runtime.devices.base import Device
+    from runtime.kernels.linear import Weight
     from runtime.kernels.registry import Kernels
 
 
@@ -27,11 +29,11 @@ class LayerWeights:
     """One block; matrices are (out, in). None: the architecture has no such weights."""
 
     attention_norm: Tensor
-    qkv: Tensor
-    attention_output: Tensor
+    qkv: Weight
+    attention_output: Weight
     ffn_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Weight
+    down: Weight
     qkv_bias: Tensor | None = None
     q_norm: Tensor | None = None  # (head_dim,)
     k_norm: Tensor | None = None
@@ -46,7 +48,7 @@ class DecoderWeights:
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
     output_norm: Tensor
-    head: Tensor
+    head: Weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class StepInputs:
     """One StepPlan on the device."""
 
     token_ids: Tensor  # (T,) int64
-    rotations: tuple[Tensor, ...]  # per rope table (T, rotary_dim / 2) complex64
+    rotations: tuple[tuple[Tensor, Tensor], ...]  # see ``rotations``, for each rope table
     slots: Tensor  # (T,) int64
     logits_rows: Tensor  # (S,) int64
     attention: Any  # what the attention kernel prepared
@@ -85,8 +87,8 @@ class Decoder:
         for index, layer in enumerate(self.weights.layers):
             hidden = self._attention_block(hidden, layer, index, inputs, cache)
             hidden = self._ffn_block(hidden, layer)
-        wanted = self._norm(hidden[inputs.logits_rows], self.weights.output_norm)
-        logits = self.kernels.linear(wanted, self.weights.head)
+        wanted = hidden[inputs.logits_rows]
+        logits = self._normed_linear(wanted, self.weights.output_norm, self.weights.head)
         return _soft_capped(logits, config.final_softcap)
 
     def _attention_block(
@@ -99,22 +101,24 @@ class Decoder:
     ) -> Tensor:
         config = self.config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-        qkv = self.kernels.linear(self._norm(hidden, layer.attention_norm), layer.qkv)
+        qkv = self._normed_linear(hidden, layer.attention_norm, layer.qkv)
         if layer.qkv_bias is not None:
             qkv = qkv + layer.qkv_bias
         heads = qkv.view(-1, num_heads + 2 * num_kv_heads, config.head_dim)
-        turned = heads[:, : num_heads + num_kv_heads]
         if layer.q_norm is not None and layer.k_norm is not None:
-            turned = self._normed_heads(turned, layer.q_norm, layer.k_norm)
-        turned = self.kernels.rope(
-            turned, inputs.rotations[config.layer_rope[index]], config.rope_style
-        )
+            heads = self._normed_heads(heads, layer.q_norm, layer.k_norm)
         keys, values = cache.keys[index], cache.values[index]
-        keys.flatten(0, 1).index_copy_(0, inputs.slots, turned[:, num_heads:])
-        values.flatten(0, 1).index_copy_(0, inputs.slots, heads[:, num_heads + num_kv_heads :])
+        queries = self.kernels.rope_kv_write(
+            heads,
+            *inputs.rotations[config.layer_rope[index]],
+            inputs.slots,
+            keys,
+            values,
+            interleaved=config.rope_style == "interleaved",
+        )
         attended = self.kernels.paged_attention.attend(
             inputs.attention,
-            turned[:, :num_heads],
+            queries,
             keys,
             values,
             config.query_scale,
@@ -124,11 +128,17 @@ class Decoder:
         return self._added(attended, layer.attention_output, layer.post_attention_norm, hidden)
 
     def _ffn_block(self, hidden: Tensor, layer: LayerWeights) -> Tensor:
-        gate_up = self.kernels.linear(self._norm(hidden, layer.ffn_norm), layer.gate_up)
+        gate_up = self._normed_linear(hidden, layer.ffn_norm, layer.gate_up)
         inner = self.kernels.swiglu(gate_up, self.config.activation)
         return self._added(inner, layer.down, layer.post_ffn_norm, hidden)
 
-    def _added(self, x: Tensor, weight: Tensor, post_norm: Tensor | None, hidden: Tensor) -> Tensor:
+    def _normed_linear(self, x: Tensor, norm: Tensor, weight: Weight) -> Tensor:
+        if isinstance(weight, Fp8Matrix):
+            rows = self.kernels.rms_norm_quantize(x, norm, self.config.eps)
+            return self.kernels.linear_fp8(rows, weight, x.dtype)
+        return self.kernels.linear(self._norm(x, norm), weight)
+
+    def _added(self, x: Tensor, weight: Weight, post_norm: Tensor | None, hidden: Tensor) -> Tensor:
         if post_norm is None:
             return self.kernels.linear(x, weight, hidden)
         return self._norm(self.kernels.linear(x, weight), post_norm) + hidden
@@ -137,19 +147,34 @@ class Decoder:
         return self.kernels.rms_norm(x, weight, self.config.eps)
 
     def _normed_heads(self, heads: Tensor, q_norm: Tensor, k_norm: Tensor) -> Tensor:
-        """Each query and key head by itself. heads: (T, H + K, D) -> the same, new."""
-        num_heads = self.config.num_heads
-        normed = heads.new_empty(heads.shape)
-        normed[:, :num_heads] = self._norm(heads[:, :num_heads], q_norm)
-        normed[:, num_heads:] = self._norm(heads[:, num_heads:], k_norm)
-        return normed
+        """Each query and key head by itself. heads: (T, H + 2 K, D) -> the same, new."""
+        import torch
+
+        first_key = self.config.num_heads
+        first_value = first_key + self.config.num_kv_heads
+        queries = self._norm(heads[:, :first_key], q_norm)
+        keys = self._norm(heads[:, first_key:first_value], k_norm)
+        return torch.cat([queries, keys, heads[:, first_value:]], dim=1)
 
 
-def rotations(table: RopeTable, positions: Int32Array) -> npt.NDArray[np.complex64]:
-    """factor * exp(i * position * frequency): (T, rotary_dim / 2), computed in float64."""
+def rotations(table: RopeTable, positions: Int32Array) -> tuple[Float32Array, Float32Array]:
+    """Cosines and sines of position * frequency, times the table's factor: (T, rotary_dim / 2).
+
+    Computed in float64.
+    """
     angles = np.outer(positions, table.inverse_frequencies)
-    turned: npt.NDArray[np.complex128] = np.exp(1j * angles) * table.attention_factor
-    return turned.astype(np.complex64)
+    factor = table.attention_factor
+    return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(
+        np.float32
+    )
+
+
+def uploaded_rotations(
+    device: Device, table: RopeTable, positions: Int32Array
+) -> tuple[Tensor, Tensor]:
+    """``rotations`` on the device, float32."""
+    cosines, sines = rotations(table, positions)
+    return device.upload(cosines), device.upload(sines)
 
 
 def _soft_capped(x: Tensor, cap: float) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from runtime import _native
+from runtime.kernels.linear import Weight
 
 
 class NativeLinear:
@@ -16,7 +17,9 @@ class NativeLinear:
     def __init__(self, cpu: _native.Cpu) -> None:
         self._cpu = cpu
 
-    def __call__(self, x: Tensor, weight: Tensor, add: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, weight: Weight, add: Tensor | None = None) -> Tensor:
+        if not isinstance(weight, Tensor):
+            raise TypeError("packed weights are for other devices")
         out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.float32)
         _native.linear(self._cpu, x, weight, add, out)
         return out

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 class RmsNorm(Protocol):
-    """x: (T, I), weight: (I,) -> (T, I); at least float32 inside, x.dtype out."""
+    """x: (..., I), weight: (I,) -> the shape of x, new; at least float32 inside, x.dtype out."""
 
     def __call__(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
