@@ -2,8 +2,11 @@
 
 The engine is synchronous and touched by one thread only, the one that runs here. Commands go in
 through a thread-safe queue; what a step produced comes back with one ``call_soon_threadsafe``. The
-text of its tokens is made on the loop, as all that follows: a native runner computes the next step
-meanwhile, without the GIL.
+text of its tokens is made on the loop, as all that follows. Where a core is left for the loop, the
+next step is computed meanwhile, without the GIL. Where kernels take every core, the engine's thread
+waits until the loop has passed everything on [docs/decisions/0011]: a kernel thread that is put off
+its core in the middle of a step holds up all the others, and a token waited for a core for up to
+4 ms.
 A reader that falls behind never blocks the engine: its queue is bounded, and at the bound its
 request is aborted. Inside, every request has a number of its own: what the engine still says of one
 that was left can never reach another, whatever ids clients choose.
@@ -133,10 +136,14 @@ class EngineBridge:
         *,
         loop: asyncio.AbstractEventLoop,
         max_pending_deltas: int = MAX_PENDING_DELTAS,
+        max_yield_s: float = 0.0,
     ) -> None:
+        """`max_yield_s` bounds how long each step lets the loop pass on what the last one gave."""
         self._engine = engine
         self._loop = loop
         self._max_pending = max_pending_deltas
+        self._max_yield_s = max_yield_s
+        self._is_passed_on = threading.Event()
         self._inbox: SimpleQueue[_Command] = SimpleQueue()
         self._open: dict[str, Generation] = {}  # by number
         self._numbers = itertools.count()
@@ -203,6 +210,7 @@ class EngineBridge:
             is_broken = event is not item and isinstance(event, GatewayError)
             if not generation.deliver(event) or is_broken:
                 self.release(request_id, abort=True)
+        self._loop.call_soon(self._is_passed_on.set)  # after the readers that were just woken
 
     # -- the engine's thread ---------------------------------------------------------------
 
@@ -263,8 +271,12 @@ class EngineBridge:
         return [(request_id, _engine_failed()) for request_id in failed]
 
     def _hand_over(self, callback: Callable[[_Outbox], None], outbox: _Outbox) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback, outbox)
+        if self._loop.is_closed():
+            return
+        self._is_passed_on.clear()
+        self._loop.call_soon_threadsafe(callback, outbox)
+        if self._max_yield_s:
+            self._is_passed_on.wait(self._max_yield_s)
 
 
 def _settled(advance: Advance) -> _Event:

@@ -45,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 _SEED_BITS: Final = 64
 _MAX_ENCAPSULATED_BYTES: Final = 1 << 30
+_MAX_YIELD_S: Final = 0.005  # [docs/decisions/0011]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,11 @@ async def _load_worker(
         raise GatewayError(
             "model_file_unusable", f"Cannot read the model: {os_error_text(err)}"
         ) from err
-    bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())  # 3
+    bridge = EngineBridge(  # 3
+        loaded.engine,
+        loop=asyncio.get_running_loop(),
+        max_yield_s=0.0 if _leaves_a_core(config.worker.threads) else _MAX_YIELD_S,
+    )
     bridge.start()
     provider = span_provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
     clocks = system_clocks()
@@ -226,3 +231,7 @@ def _ohttp_key(key_config: KeyConfig) -> OhttpKey:
 
 def _fresh_seed() -> int:
     return secrets.randbits(_SEED_BITS)
+
+
+def _leaves_a_core(threads: int) -> bool:
+    return 0 < threads < len(os.sched_getaffinity(0))

@@ -301,3 +301,33 @@ async def test_a_bug_in_making_text_fails_its_request_alone(
     assert results[0].code == "generation_failed"
     assert isinstance(results[1], list)
     await until(engine, NUM_BLOCKS)
+
+
+@pytest.mark.parametrize("max_yield_s", [0.0, 5.0])
+async def test_the_next_step_waits_until_tokens_are_passed_on(max_yield_s: float) -> None:
+    """Then a reader always has what a step gave before the next one begins, and no sooner else."""
+    engine = CountingEngine()
+    bridge = EngineBridge(engine, loop=asyncio.get_running_loop(), max_yield_s=max_yield_s)
+    bridge.start()
+    lags = []
+    async with asyncio.timeout(20), bridge.generate(request("a", max_tokens=60)) as generation:
+        num_tokens = 0
+        async for delta in generation.deltas():
+            time.sleep(0.002)
+            num_tokens += len(delta.token_ids)
+            lags.append(engine.num_steps - num_tokens)
+    assert (max(lags) == 0) == bool(max_yield_s)
+    await bridge.stop()
+
+
+async def test_a_loop_that_is_stuck_holds_the_engine_up_for_a_moment_only() -> None:
+    engine = CountingEngine()
+    bridge = EngineBridge(engine, loop=asyncio.get_running_loop(), max_yield_s=0.001)
+    bridge.start()
+    async with bridge.generate(request("a", max_tokens=20)) as generation:
+        deltas = generation.deltas()
+        await anext(deltas)
+        time.sleep(0.5)
+        assert engine.num_steps == 20
+        assert len([delta async for delta in deltas]) == 19
+    await bridge.stop()
