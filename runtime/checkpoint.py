@@ -26,6 +26,7 @@ from runtime.weights.errors import TensorMismatchError, UnsupportedModelError
 from runtime.weights.folder import ModelFolder
 from runtime.weights.gguf import GgufFile
 from runtime.weights.names import gguf_names, without_fused
+from runtime.weights.quantize import quantized
 from runtime.weights.source import Floats, TensorSource
 from runtime.weights.stored import StoredTensor
 
@@ -77,14 +78,22 @@ class Checkpoint:
             raise TensorMismatchError(f"{vocab_size} tokens and {rows} embeddings")
         return replace(self._config, vocab_size=vocab_size)
 
-    def source(self, config: ModelConfig, on_progress: Progress) -> TensorSource:
-        """The tensors, of which each is to be taken; ``on_progress`` hears a ratio."""
+    def source(
+        self, config: ModelConfig, on_progress: Progress, *, quantize: str = "none"
+    ) -> TensorSource:
+        """The tensors, of which each is to be taken; ``on_progress`` hears a ratio.
+
+        ``quantize`` none, int8 or int4 packs the float matrices [runtime/weights/quantize.py].
+
+        Raises: InvalidConfig for another ``quantize``.
+        """
         tensors, rows = dict(self._tensors), self._config.vocab_size
         for name in _VOCABULARY_TENSORS:
             tensor = tensors.get(name)
             if tensor is not None and tensor.shape[0] == rows != config.vocab_size:
                 tensors[name] = tensor.rows(0, config.vocab_size)
-        return TensorSource(tensors, on_progress=on_progress)
+        packed = {name: quantized(name, tensor, quantize) for name, tensor in tensors.items()}
+        return TensorSource(packed, on_progress=on_progress)
 
     def sha256(self, on_progress: Progress) -> str:
         """Of a file its digest; of a folder that of its ``sha256sum`` lines, sorted by name."""

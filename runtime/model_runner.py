@@ -37,13 +37,17 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, *, device: Device, on_progress: Callable[[float], None] | None = None
+    path: Path,
+    *,
+    device: Device,
+    quantize: str = "none",
+    on_progress: Callable[[float], None] | None = None,
 ) -> LoadedModel:
     """Read, hash and dequantize a GGUF file or a safetensors folder.
 
-    ``on_progress`` hears a ratio from 0 to 1.
+    ``quantize`` none, int8 or int4: see Checkpoint.source. ``on_progress`` hears a ratio, 0 to 1.
 
-    Raises: runtime.errors.ModelFileError, OSError.
+    Raises: runtime.errors.ModelFileError, InvalidConfig, OSError.
     """
     report = on_progress or (lambda ratio: None)
     with open_checkpoint(path) as checkpoint:
@@ -51,7 +55,9 @@ def load_model(
         config = checkpoint.config_for(tokenizer.vocab_size)
         weights_sha256 = checkpoint.sha256(lambda ratio: report(_HASH_RATIO * ratio))
         source = checkpoint.source(
-            config, lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio)
+            config,
+            lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio),
+            quantize=quantize,
         )
         weights = load_decoder(config, source, device)
     return LoadedModel(

@@ -53,12 +53,13 @@ class ReferenceDecoder:
         )
 
 
-def load_reference(path: Path) -> ReferenceDecoder:
+def load_reference(path: Path, *, quantize: str = "none") -> ReferenceDecoder:
     """Raises: runtime.errors.ModelFileError."""
     device = TorchDevice("cpu")
     with open_checkpoint(path) as checkpoint:
         config = checkpoint.config_for()
-        weights = load_decoder(config, checkpoint.source(config, lambda ratio: None), device)
+        source = checkpoint.source(config, lambda ratio: None, quantize=quantize)
+        weights = load_decoder(config, source, device)
         return ReferenceDecoder(
             LoadedModel(
                 name=checkpoint.name,

@@ -4,7 +4,7 @@ Metadata and tensors are those of llama.cpp's conversion: llama's query and key 
 Gemma's norms plus one, Llama 3's and LongRoPE's factors as tensors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 Array = npt.NDArray[np.float32]
 Kind = Callable[[str], str]  # tensor name -> type name
+Packed = tuple[str, npt.NDArray[np.uint8]]  # type name, (rows, bytes of a row)
 _ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
 
 
@@ -22,8 +23,13 @@ def f32(name: str) -> str:
     return "F32"
 
 
-def write_gguf(model: Any, path: Path, *, kind: Kind = f32) -> Path:
-    """Write ``model``; matrices get the type that ``kind`` says, vectors stay F32."""
+def write_gguf(
+    model: Any, path: Path, *, kind: Kind = f32, packed: Mapping[str, Packed] | None = None
+) -> Path:
+    """Write ``model``; matrices get the type that ``kind`` says, vectors stay F32.
+
+    ``packed`` are matrices by their name in the model that are written as they are.
+    """
     gguf = pytest.importorskip("gguf")
     config = model.config.to_dict()
     architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"])
@@ -36,6 +42,10 @@ def write_gguf(model: Any, path: Path, *, kind: Kind = f32) -> Path:
         state.pop("lm_head.weight", None)
     for hf_name, tensor in state.items():
         name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        if hf_name in (packed or {}):
+            own_kind, raw = (packed or {})[hf_name]
+            writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[own_kind])
+            continue
         array = _as_converted(hf_name, tensor.float().numpy(), config)
         ggml_type = gguf.GGMLQuantizationType[kind(name) if array.ndim == 2 else "F32"]
         writer.add_tensor(name, gguf.quantize(array, ggml_type), raw_dtype=ggml_type)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from runtime.weights.quant import TENSOR_TYPES
 from tests.support.decoders import ReferenceDecoder, load_reference
 from tests.support.hf_gguf import write_gguf
 from tests.support.hf_models import MODELS, WINDOW, logits_of, make_model, save_model, tokens
@@ -111,3 +112,48 @@ def test_quantized_gguf_equals_its_dequantized_weights(kind: str, tmp_path: Path
     path = write_gguf(make_model("qwen2"), tmp_path / "model.gguf", kind=lambda name: kind)
     got = load_reference(path).whole(tokens(NUM_TOKENS))
     assert_close(got, logits_of(model, tokens(NUM_TOKENS)))
+
+
+@pytest.mark.parametrize(("quantize", "error"), [("int8", 0.1), ("int4", 1.5)])
+def test_packing_on_load_stays_near(quantize: str, error: float, tmp_path: Path) -> None:
+    """Random weights are the worst case: no item of a block is nearer to another than by chance."""
+    model = make_model("llama3")
+    decoder = load_reference(save_model(model, tmp_path), quantize=quantize)
+    got, want = decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS))
+    assert 0 < np.sqrt(np.square(got - want).mean()) < error
+
+
+K_QUANTS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+
+
+def test_mixed_k_quants_equal_their_dequantized_weights(tmp_path: Path) -> None:
+    """ggml's package cannot pack these types, so the blocks are random and the model follows."""
+    gguf: Any = pytest.importorskip("gguf")
+    model = make_model("llama3", hidden_size=256, intermediate_size=256, num_hidden_layers=1)
+    rng, packed = np.random.default_rng(0), {}
+    for index, (name, parameter) in enumerate(model.named_parameters()):
+        kind = K_QUANTS[index % len(K_QUANTS)]
+        if (
+            parameter.ndim == 2
+            and "_proj" in name
+            and "q_proj" not in name
+            and "k_proj" not in name
+        ):
+            raw = random_blocks(kind, parameter.numel() // 256, rng)
+            ggml_type = gguf.GGMLQuantizationType[kind]
+            packed[name] = (kind, raw.reshape(parameter.shape[0], -1))
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(gguf.dequantize(packed[name][1], ggml_type)))
+    assert {kind for kind, _ in packed.values()} == set(K_QUANTS)
+    decoder = load_reference(write_gguf(model, tmp_path / "model.gguf", packed=packed))
+    assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
+
+
+def random_blocks(kind: str, count: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Blocks whose items are of the order of a tenth."""
+    tensor_type = next(one for one in TENSOR_TYPES.values() if one.name == kind)
+    raw = rng.integers(0, 256, (count, tensor_type.block_bytes), np.uint8)
+    for first, end in tensor_type.scales:
+        numbers = np.full((count, (end - first) // 2), 1e-4, "<f2")
+        raw[:, first:end] = numbers.view(np.uint8)
+    return raw
