@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509.oid import ExtensionOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import NameOID, ObjectIdentifier
 
-from attestation.der import element_end
+from attestation.der import content_start, element_end, element_ends
 from attestation.errors import BadSignature, MalformedEvidence
 
 KeyKind = Literal["p256", "p384", "rsa"]
@@ -39,9 +39,7 @@ PARSE_ERRORS = (  # what the library raises at bytes that it cannot read
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-_PEM_CERTIFICATE = re.compile(  # each byte has one place, so no input is read twice
-    rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
-)
+_PEM_RULE, _PEM_BEGIN, _PEM_END = b"-----", b"BEGIN CERTIFICATE", b"END CERTIFICATE"
 _WHITE_SPACE = b" \t\n\r\f\v"
 # The start of an X.509 v3 certificate up to the first octet of its serial number.
 _CERTIFICATE_START = re.compile(
@@ -49,7 +47,10 @@ _CERTIFICATE_START = re.compile(
     rb"\xa0\x03\x02\x01\x02\x02(?P<length>[\x01-\x15])(?P<first>.)",
     re.DOTALL,
 )
-_UNDERSTOOD = frozenset({ExtensionOID.BASIC_CONSTRAINTS, ExtensionOID.KEY_USAGE})
+_X520_ATTRIBUTE = b"\x06\x03\x55\x04"  # OID 2.5.4, to which one octet is added
+_X520_COMMON_NAME, _X520_COUNTRY = 3, 6
+_PLAIN_STRINGS = b"\x0c\x13"  # UTF8String, PrintableString
+_MAX_PLAIN_CHARS = 64  # ub-common-name, and none of the others' bounds is lower  [RFC 5280 app. A]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Certificate:
     sha256: str
     serial_number: int
     signed_bytes: bytes
+    signature_algorithm_der: bytes
     subject_der: bytes
     issuer_der: bytes
     extensions: Mapping[ObjectIdentifier, bytes]
@@ -132,19 +134,25 @@ def read_pem(pem: bytes, *, what: str) -> tuple[bytes, ...]:
     text = pem.rstrip(b"\0").strip()
     if len(text) > MAX_CHAIN_BYTES:
         raise MalformedEvidence("format", f"{what}: {len(text)} bytes, at most {MAX_CHAIN_BYTES}")
-    encoded: list[bytes] = []
-    offset = 0
-    while offset < len(text):
-        match = _PEM_CERTIFICATE.match(text, offset)
-        if match is None or len(encoded) == MAX_CERTIFICATES:
-            raise MalformedEvidence("format", f"{what}: not a short list of PEM certificates")
-        try:
-            digits = match[1].translate(None, delete=_WHITE_SPACE)
-            encoded.append(binascii.a2b_base64(digits, strict_mode=True))
-        except binascii.Error as err:
-            raise MalformedEvidence("format", f"{what}: not base64") from err
-        offset = match.end()
-    return tuple(encoded)
+    if not text:
+        return ()
+    *parts, end = text.split(_PEM_RULE)  # white space, label, digits, label; and so on
+    if (
+        len(parts) % 4
+        or len(parts) > 4 * MAX_CERTIFICATES
+        or any(map(bytes.strip, (*parts[::4], end)))
+        or {*parts[1::4]} != {_PEM_BEGIN}
+        or {*parts[3::4]} != {_PEM_END}
+    ):
+        raise MalformedEvidence("format", f"{what}: not a short list of PEM certificates")
+    try:
+        return tuple([_read_base64(digits) for digits in parts[2::4]])
+    except binascii.Error as err:
+        raise MalformedEvidence("format", f"{what}: not base64") from err
+
+
+def _read_base64(lines: bytes) -> bytes:
+    return binascii.a2b_base64(lines.translate(None, delete=_WHITE_SPACE), strict_mode=True)
 
 
 def subject_public_key_info(data: bytes, *, what: str) -> bytes:
@@ -169,43 +177,93 @@ def parse_certificate(
     try:
         inner, parts = _load_certificate(data, what)
         not_before, not_after = inner.not_valid_before_utc, inner.not_valid_after_utc
-        names = inner.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         key = inner.public_key()
-        extensions = list(inner.extensions)
-        common_name = str(names[0].value) if names else ""
+        extensions = _read_extensions(inner)
+        common_name = _plain_common_name(parts.subject_der)
+        if common_name is None:
+            names = inner.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            common_name = str(names[0].value) if names else ""
     except PARSE_ERRORS as err:  # the library reads each field on first use
         raise MalformedEvidence("format", f"{what}: not an X.509 certificate") from err
     if not common_name.isprintable():  # it is quoted in messages
         raise MalformedEvidence("format", f"{what}: unprintable common name")
-    if any(e.critical and e.oid not in _UNDERSTOOD for e in extensions):
+    if extensions.has_unknown_critical:
         raise MalformedEvidence("format", f"{what}: unknown critical extension")
-    values = {e.oid: e.value for e in extensions}
-    constraints = values.get(ExtensionOID.BASIC_CONSTRAINTS)
-    usage = values.get(ExtensionOID.KEY_USAGE)
+    constraints, usage = extensions.constraints, extensions.usage
     return Certificate(
         inner=inner,
         der=data,
         sha256=hashlib.sha256(data).hexdigest(),
         serial_number=parts.serial_number,
         signed_bytes=parts.signed_bytes,
+        signature_algorithm_der=parts.signature_algorithm_der,
         subject_der=parts.subject_der,
         issuer_der=parts.issuer_der,
-        extensions={
-            oid: value.value
-            for oid, value in values.items()
-            if isinstance(value, x509.UnrecognizedExtension)
-        },
+        extensions=extensions.others,
         not_before=not_before,
         not_after=not_after,
         common_name=common_name,
         public_key=_require_key(key, key_kinds, what),
-        is_ca=isinstance(constraints, x509.BasicConstraints) and constraints.ca,
-        path_length=constraints.path_length
-        if isinstance(constraints, x509.BasicConstraints)
-        else None,
-        signs_certificates=isinstance(usage, x509.KeyUsage) and usage.key_cert_sign,
-        signs_crls=isinstance(usage, x509.KeyUsage) and usage.crl_sign,
+        is_ca=constraints is not None and constraints.ca,
+        path_length=None if constraints is None else constraints.path_length,
+        signs_certificates=usage is not None and usage.key_cert_sign,
+        signs_crls=usage is not None and usage.crl_sign,
     )
+
+
+@dataclass(slots=True)
+class _Extensions:
+    """Those that chains are judged by, and the raw values of those that the library cannot read."""
+
+    others: dict[ObjectIdentifier, bytes]
+    constraints: x509.BasicConstraints | None = None
+    usage: x509.KeyUsage | None = None
+    has_unknown_critical: bool = False
+
+
+def _read_extensions(certificate: x509.Certificate) -> _Extensions:
+    """Raises: the library's errors."""
+    found = _Extensions({})
+    for extension in certificate.extensions:
+        value = extension.value
+        kind = type(value)
+        if kind is x509.BasicConstraints:
+            found.constraints = value
+        elif kind is x509.KeyUsage:
+            found.usage = value
+        else:
+            if kind is x509.UnrecognizedExtension:
+                found.others[extension.oid] = value.value
+            if extension.critical:
+                found.has_unknown_critical = True
+    return found
+
+
+def _plain_common_name(name: bytes) -> str | None:
+    """The first CN, or "", of a name whose parts are all short ASCII; of any other, None.
+
+    The library takes as long for a name as for all the rest. ``name`` is DER that it has accepted:
+    SEQUENCE OF SET OF SEQUENCE { OID, string }, here with one string a set, of 2.5.4.x alone.
+    """
+    common_name = None
+    offset, end = content_start(name, 0), len(name)
+    while offset < end:
+        num_chars = name[offset + 1] - 9  # but for the string, a set has nine octets
+        if not (
+            2 <= num_chars <= _MAX_PLAIN_CHARS
+            and name[offset + 3] == num_chars + 7
+            and name.startswith(_X520_ATTRIBUTE, offset + 4)
+            and name[offset + 9] in _PLAIN_STRINGS
+            and name[offset + 10] == num_chars
+        ):
+            return None
+        kind, text = name[offset + 8], name[offset + 11 : offset + 11 + num_chars]
+        if not text.isascii() or (kind == _X520_COUNTRY and num_chars != 2):
+            return None
+        if kind == _X520_COMMON_NAME and common_name is None:
+            common_name = text.decode("ascii")
+        offset += 11 + num_chars
+    return common_name or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +272,7 @@ class _Parts:
 
     serial_number: int
     signed_bytes: bytes
+    signature_algorithm_der: bytes
     issuer_der: bytes
     subject_der: bytes
 
@@ -236,18 +295,17 @@ def _load_certificate(data: bytes, what: str) -> tuple[x509.Certificate, _Parts]
     )
     tbs_at = start.start("tbs")
     signed_bytes = data[tbs_at : element_end(data, tbs_at)]
-    algorithm_at = first_at + start["length"][0]  # then issuer, validity, subject
-    issuer_at = element_end(data, algorithm_at)
-    validity_at = element_end(data, issuer_at)
-    subject_at = element_end(data, validity_at)
+    algorithm_at = first_at + start["length"][0]
+    issuer_at, validity_at, subject_at, key_at = element_ends(data, algorithm_at, 4)
     algorithm = data[algorithm_at:issuer_at]
     if not data.startswith(algorithm, tbs_at + len(signed_bytes)):
         raise MalformedEvidence("format", f"{what}: names two signature algorithms")
     return inner, _Parts(
         serial_number=0 if is_zero else inner.serial_number,
         signed_bytes=signed_bytes,
+        signature_algorithm_der=algorithm,
         issuer_der=data[issuer_at:validity_at],
-        subject_der=data[subject_at : element_end(data, subject_at)],
+        subject_der=data[subject_at:key_at],
     )
 
 

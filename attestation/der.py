@@ -61,10 +61,10 @@ def pairs(sequence: bytes) -> dict[bytes, tuple[int, bytes]]:
         members = _read(item)
         if tag != SEQUENCE or len(members) != 2 or members[0][0] != OBJECT_IDENTIFIER:
             raise MalformedEvidence("format", "DER: not a sequence of OID and value")
-        oid = members[0][1]
+        (_, oid), member = members
         if oid in found:
             raise MalformedEvidence("format", "DER: an OID occurs twice")
-        found[oid] = members[1]
+        found[oid] = member
     return found
 
 
@@ -79,6 +79,16 @@ def element_end(data: bytes, start: int) -> int:
     body = content_start(data, start)
     first = data[start + 1]
     return body + (first if first < 0x80 else int.from_bytes(data[start + 2 : body], "big"))
+
+
+def element_ends(data: bytes, start: int, count: int) -> list[int]:
+    """Where each of ``count`` elements from ``start`` on ends, in DER that is known to be sound."""
+    ends = []
+    for _ in range(count):
+        first = data[start + 1]
+        start = start + 2 + first if first < 0x80 else element_end(data, start)
+        ends.append(start)
+    return ends
 
 
 def _read(data: bytes) -> list[tuple[int, bytes]]:

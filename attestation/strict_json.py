@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, NoReturn
 
 from attestation.errors import MalformedEvidence
@@ -115,12 +116,15 @@ def _parse(data: bytes, what: str, max_bytes: int, max_depth: int) -> JsonValue:
         raise MalformedEvidence("format", f"{what}: {len(data)} bytes, at most {max_bytes}")
     try:
         received = data.decode("utf-8")
-        value: JsonValue = _DECODER.decode(received)
+        is_compact = not any(map(received.__contains__, _NOT_COMPACT))
+        value: JsonValue = (_COMPACT_DECODER if is_compact else _DECODER).decode(received)
         if "\\u" in received:  # nothing else can say a lone surrogate, and no UTF-8 can hold one
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
         raise MalformedEvidence("format", f"{what}: not strict JSON") from err
-    _require_plain(value, what, max_depth)
+    num_members = _require_plain(value, what, max_depth)
+    if is_compact and num_members != received.count('":'):
+        raise MalformedEvidence("format", f"{what}: not strict JSON: duplicate member name")
     return value
 
 
@@ -138,22 +142,35 @@ def _refuse_float(_: str) -> NoReturn:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_refuse_float, parse_constant=_refuse_float
 )
+# In text without escapes, and without white space after a quote, quote and colon stand at the end
+# of a member's name and nowhere else: counting them finds names that occur twice, without a call
+# for each object.
+_NOT_COMPACT = ("\\", "\n", "\r", "\t", '" ')
+_COMPACT_DECODER = json.JSONDecoder(parse_float=_refuse_float, parse_constant=_refuse_float)
 
 
-def _require_plain(value: JsonValue, what: str, max_depth: int) -> None:
-    """Level by level: ``members`` are all that are nested equally deep."""
-    members: list[Any] = [value]
+def _require_plain(value: JsonValue, what: str, max_depth: int) -> int:
+    """The number of members of all objects in ``value``.
+
+    Level by level: ``values`` are all that are nested equally deep.
+    """
+    values: list[Any] = [value]
+    num_members = 0
     for _ in range(max_depth + 1):
-        containers: list[Any] = []
-        for member in members:
-            kind = type(member)
-            if kind is dict or kind is list:
-                containers.append(member)
-            elif kind is int and not -MAX_SAFE_INTEGER <= member <= MAX_SAFE_INTEGER:
-                raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
-        members = []
-        for container in containers:
-            members += container.values() if type(container) is dict else container
-        if not members:
-            return
+        objects: list[dict[str, Any]] = []
+        arrays: list[list[Any]] = []
+        for each in values:
+            kind = type(each)
+            if kind is dict:
+                objects.append(each)
+            elif kind is int:
+                if not -MAX_SAFE_INTEGER <= each <= MAX_SAFE_INTEGER:
+                    raise MalformedEvidence("format", f"{what}: integer beyond 2**53 - 1")
+            elif kind is list:
+                arrays.append(each)
+        values = list(chain.from_iterable(map(dict.values, objects)))
+        num_members += len(values)
+        values += chain.from_iterable(arrays)
+        if not values:
+            return num_members
     raise MalformedEvidence("format", f"{what}: nested too deeply")

@@ -48,6 +48,10 @@ _PEM_CRL_START = b"-----BEGIN X509 CRL-----"
 _DER_SEQUENCE_START = b"\x30"
 _PARTIAL_CRL = (ExtensionOID.DELTA_CRL_INDICATOR, ExtensionOID.ISSUING_DISTRIBUTION_POINT)
 _EC_HASHES = (hashes.SHA256, hashes.SHA384)
+_EC_ALGORITHMS: dict[bytes, hashes.HashAlgorithm] = {  # ecdsa-with-SHA256 and -SHA384, usual form
+    bytes.fromhex("300a06082a8648ce3d040302"): hashes.SHA256(),
+    bytes.fromhex("300a06082a8648ce3d040303"): hashes.SHA384(),
+}
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=48)  # [AMD 57230 sec. 3]
 
 
@@ -145,7 +149,7 @@ def verify_crl(data: bytes, *, issuer: Certificate, what: str) -> VerifiedCrl:
         is_from_issuer = issuer.signs_crls and (
             parts.issuer_der == issuer.subject_der or crl.issuer == issuer.subject
         )
-        is_signed = _is_signed_crl(crl, parts.signed_bytes, issuer.public_key)
+        is_signed = _is_signed_crl(crl, parts, issuer.public_key)
         last_update, next_update = crl.last_update_utc, crl.next_update_utc
     except PARSE_ERRORS as err:
         raise MalformedEvidence("format", f"{what}: not a revocation list") from err
@@ -163,6 +167,7 @@ class _CrlParts:
     """Bytes of a revocation list as they were received."""
 
     signed_bytes: bytes
+    signature_algorithm_der: bytes
     issuer_der: bytes
 
 
@@ -178,6 +183,7 @@ def _crl_parts(der: bytes) -> _CrlParts:
     issuer_at = element_end(der, algorithm_at)
     return _CrlParts(
         signed_bytes=der[list_at : element_end(der, list_at)],
+        signature_algorithm_der=der[algorithm_at:issuer_at],
         issuer_der=der[issuer_at : element_end(der, issuer_at)],
     )
 
@@ -208,7 +214,7 @@ def _require_link(subject: Certificate, issuer: Certificate, depth: int, what: s
     if issuer.path_length is not None and issuer.path_length < depth:
         raise UntrustedEndorsement("chain", f"{what}: {issuer.common_name} allows no such depth")
     try:
-        _require_signed(subject.inner, subject.signed_bytes, issuer.public_key)
+        _require_signed(subject.inner, subject, issuer.public_key)
     except (InvalidSignature, *PARSE_ERRORS) as err:
         raise UntrustedEndorsement(
             "chain_signature", f"{what}: certificate {depth} is not signed by the next"
@@ -216,21 +222,23 @@ def _require_link(subject: Certificate, issuer: Certificate, depth: int, what: s
 
 
 def _require_signed(
-    signed: x509.Certificate | x509.CertificateRevocationList, signed_bytes: bytes, key: PublicKey
+    signed: x509.Certificate | x509.CertificateRevocationList,
+    parts: Certificate | _CrlParts,
+    key: PublicKey,
 ) -> None:
     """Over the bytes received, by an algorithm of ours.  Raises: InvalidSignature."""
-    algorithm = _require_sound_algorithm(signed, key)
     if isinstance(key, rsa.RSAPublicKey):
-        key.verify(signed.signature, signed_bytes, _PSS, algorithm)
+        algorithm = _require_sound_algorithm(signed, key)
+        key.verify(signed.signature, parts.signed_bytes, _PSS, algorithm)
     else:
-        key.verify(signed.signature, signed_bytes, ec.ECDSA(algorithm))
+        usual = _EC_ALGORITHMS.get(parts.signature_algorithm_der)
+        algorithm = usual or _require_sound_algorithm(signed, key)
+        key.verify(signed.signature, parts.signed_bytes, ec.ECDSA(algorithm))
 
 
-def _is_signed_crl(
-    crl: x509.CertificateRevocationList, signed_bytes: bytes, key: PublicKey
-) -> bool:
+def _is_signed_crl(crl: x509.CertificateRevocationList, parts: _CrlParts, key: PublicKey) -> bool:
     try:
-        _require_signed(crl, signed_bytes, key)
+        _require_signed(crl, parts, key)
     except InvalidSignature:
         return False
     return True

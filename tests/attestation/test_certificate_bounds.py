@@ -8,6 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from attestation.certificate import (
@@ -15,6 +16,7 @@ from attestation.certificate import (
     MAX_CERTIFICATES,
     MAX_CHAIN_BYTES,
     Certificate,
+    _plain_common_name,
     parse_certificate,
     parse_chain,
     subject_public_key_info,
@@ -84,6 +86,72 @@ def test_names_of_any_length_are_found_in_the_bytes(num_organisations: int, leng
     assert certificate.subject_der == subject.public_bytes()
     assert certificate.issuer_der == issuer.public_bytes()
     assert (certificate.subject, certificate.issuer) == (subject, issuer)
+
+
+_O, _CN, _C = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.COUNTRY_NAME
+Attribute = tuple[str, x509.ObjectIdentifier] | tuple[str, x509.ObjectIdentifier, _ASN1Type]
+_PLAIN_NAMES: dict[str, tuple[Attribute, ...]] = {
+    "": (),
+    "no": (("no", _CN),),
+    "after": (("o" * 64, _O), ("XX", _C), ("after", _CN)),
+    "first": (("first", _CN), ("second", _CN), ("oo", _O)),
+    "n" * 64: (("n" * 64, _CN),),
+    "printable": (("printable", _CN, _ASN1Type.PrintableString),),
+    "utf8": (("utf8", _CN, _ASN1Type.UTF8String),),
+    "serial": (("777", NameOID.SERIAL_NUMBER), ("serial", _CN)),
+}
+_OTHER_NAMES: dict[str, tuple[Attribute, ...]] = {
+    "n": (("n", _CN),),
+    "\xfc\xfc": (("\xfc\xfc", _CN),),
+    "n" * 65: (("n" * 65, _CN),),
+    "n" * 130: (("n" * 130, _CN),),
+    "after": (("o", _O), ("after", _CN)),
+    "country": (("country", _CN), ("XXX", _C)),
+    "wide": (("wide", _CN, _ASN1Type.BMPString),),
+    "teletex": (("teletex", _CN, _ASN1Type.T61String),),
+    "mail": (("mail", _CN), ("a@b", NameOID.EMAIL_ADDRESS)),
+    "domain": (("dc", NameOID.DOMAIN_COMPONENT), ("domain", _CN)),
+}
+
+
+def _of(*attributes: Attribute) -> x509.Name:
+    return x509.Name(
+        [x509.NameAttribute(oid, text, *kind, _validate=False) for text, oid, *kind in attributes]
+    )
+
+
+@pytest.mark.parametrize("name", _PLAIN_NAMES)
+def test_a_plain_name_is_read_in_place(name: str) -> None:
+    subject = _of(*_PLAIN_NAMES[name])
+
+    assert _plain_common_name(subject.public_bytes()) == name
+    assert _read(_issue(subject)).common_name == name
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length must be", "ignore:Country names")
+@pytest.mark.parametrize("name", _OTHER_NAMES)
+def test_any_other_name_is_left_to_the_library(name: str) -> None:
+    subject = _of(*_OTHER_NAMES[name])
+
+    assert _plain_common_name(subject.public_bytes()) is None
+    assert _read(_issue(subject)).common_name == name
+
+
+def test_two_names_of_one_kind_in_a_set_are_left_to_the_library() -> None:
+    pair = x509.RelativeDistinguishedName([*_of(("aa", _CN), ("oo", _O))])
+    subject = x509.Name([pair])
+
+    assert _plain_common_name(subject.public_bytes()) is None
+    assert _read(_issue(subject)).common_name == "aa"
+
+
+@pytest.mark.parametrize("offset", [3, 5, 6, 7, 8, 9, 11, 12])
+def test_a_plain_name_has_one_form(offset: int) -> None:
+    """Each byte before the text but its kind's, and the tags that the library has seen to."""
+    name = bytearray(_of(("name", _CN)).public_bytes())
+    name[offset] ^= 0x40
+
+    assert _plain_common_name(bytes(name)) is None
 
 
 def test_a_certificate_without_a_common_name_has_none() -> None:

@@ -1,9 +1,12 @@
 """Values are taken in one spelling only."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attestation import strict_json
 from attestation.errors import AttestationError
@@ -84,6 +87,41 @@ def test_ambiguous_json_is_refused(text: str) -> None:
         _parse(text)
 
     assert caught.value.code == "format"
+
+
+@pytest.mark.parametrize("colon", [":", ": ", " :", "\n:", "\t:", "\r:"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a"=1,"a"=1}',
+        '{"a"=1,"b"={"a"=1,"a"=1}}',
+        '{"a"={"b"=1,"c"=2},"a"=1}',
+        '{"a"=[{"x"=1},{"x"=[],"x"={"y"=[]}}]}',
+        '{"a\\""=1,"a\\""=1}',
+    ],
+)
+def test_a_name_that_occurs_twice_is_found_in_text_of_any_form(text: str, colon: str) -> None:
+    with pytest.raises(AttestationError) as caught:
+        _parse(text.replace("=", colon), max_depth=8)
+
+    assert caught.value.code == "format"
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text('":\\ \n{}[],a'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('":\\ \n{}[],a'), inner),
+    max_leaves=20,
+)
+
+
+@given(
+    st.dictionaries(st.text(), _VALUES), st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")])
+)
+def test_what_json_says_is_what_is_read(value: dict[str, object], marks: tuple[str, str]) -> None:
+    """Quotes and colons in names and strings are no members."""
+    text = json.dumps(value, separators=marks, ensure_ascii=False)
+
+    assert strict_json.parse_object(text.encode(), what="x", max_bytes=10**6, max_depth=99) == value
 
 
 def test_the_edges_of_what_is_taken() -> None:
