@@ -1,12 +1,13 @@
 """A keyset is exactly its known members, or it is refused."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from attestation.errors import AttestationError
-from attestation.keyset import OhttpKey, ReceiptKey, TlsKey, build_keyset, parse_keyset
+from attestation.keyset import Keyset, OhttpKey, ReceiptKey, TlsKey, build_keyset, parse_keyset
 from tests.attestation import samples
 
 
@@ -67,6 +68,39 @@ def test_bad_members_are_refused(member: str, value: Any) -> None:
         parse_keyset({**samples.keyset(), member: value})
 
     assert caught.value.code == "format"
+
+
+def _with(**members: Any) -> Keyset:
+    return parse_keyset({**samples.keyset(), **members})
+
+
+@pytest.mark.parametrize(
+    ("member", "make", "most"),
+    [
+        ("ohttp", lambda n: [{**_OHTTP, "key_id": i} for i in range(n)], 255),
+        ("tls", lambda n: [{"spki_sha256": "11" * 32, "host": "h"}] * n, 255),
+        ("weights_sha256", lambda n: ["11" * 32] * n, 64),
+        ("build", lambda n: {str(i): "" for i in range(n)}, 64),
+        ("ohttp", lambda n: [{**_OHTTP, "kem": n}], 65535),
+        ("ohttp", lambda n: [{**_OHTTP, "key_id": n}], 255),
+    ],
+)
+def test_how_much_a_keyset_holds(member: str, make: Callable[[int], Any], most: int) -> None:
+    _with(**{member: make(most)})
+    with pytest.raises(AttestationError):
+        _with(**{member: make(most + 1)})
+
+
+def test_what_would_not_parse_is_not_built() -> None:
+    ohttp = OhttpKey(key_id=256, kem=32, config_sha256="ab" * 32)
+    with pytest.raises(AttestationError):
+        build_keyset(
+            not_after=samples.AT,
+            replica="worker-0",
+            mode="terminate",
+            ohttp=[ohttp],
+            policy_sha256="00" * 32,
+        )
 
 
 def test_a_missing_member_is_refused() -> None:

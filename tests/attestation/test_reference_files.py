@@ -6,6 +6,7 @@ import pytest
 
 from attestation.errors import PolicyError
 from attestation.policy import load_policy, parse_policy
+from attestation.reference_files import folder_reader
 from attestation.tdx.rules import MeasurementsExpected
 from tests.attestation.test_policy import GOOD
 
@@ -50,6 +51,33 @@ def test_values_are_held_to_the_same_rules(tmp_path: Path, text: str, problem: s
     _values(tmp_path, text)
 
     with pytest.raises(PolicyError, match=problem):
+        load_policy(_policy(tmp_path, _FROM_FILE))
+
+
+def test_a_name_does_not_step_out_and_in_again(tmp_path: Path) -> None:
+    _values(tmp_path, _MRTD[0])
+    for name in ("values/../values/mrtd.txt", f"{tmp_path}/values/mrtd.txt"):
+        path = _policy(tmp_path, f'mode = "required"\nmrtd = {{ file = "{name}" }}')
+
+        with pytest.raises(PolicyError, match="not a file below"):
+            load_policy(path)
+
+
+def test_a_file_has_at_most_a_mebibyte(tmp_path: Path) -> None:
+    read = folder_reader(tmp_path)
+    (tmp_path / "most").write_bytes(b"#" * 1048576)
+    (tmp_path / "more").write_bytes(b"#" * 1048577)
+
+    assert len(read("most")) == 1048576
+    with pytest.raises(PolicyError, match="'more' has more than 1048576 bytes"):
+        read("more")
+
+
+def test_a_file_is_text(tmp_path: Path) -> None:
+    _values(tmp_path, "")
+    (tmp_path / "values" / "mrtd.txt").write_bytes(b"\xff")
+
+    with pytest.raises(PolicyError, match="is not text"):
         load_policy(_policy(tmp_path, _FROM_FILE))
 
 

@@ -59,6 +59,42 @@ def test_a_document_is_a_session() -> None:
     assert session.nras == b"token"
 
 
+def test_a_document_of_a_whole_board() -> None:
+    """As tinfoil's servers send it: switches, the service's own signature, nonces in entries."""
+    switches = {"evidences": [{**_ENTRY, "arch": "LS10", "nonce": "55" * 32}]}
+    stated = {
+        "tls_key_fp": "11" * 32,
+        "hpke_key": "22" * 32,
+        "nonce": "33" * 32,
+        "nvswitch_evidence_hash": "66" * 32,
+    }
+    data = _document(
+        format="https://tinfoil.sh/predicate/attestation/v3",
+        report_data=stated,
+        cpu={"platform": "sev-snp", "report": "QUJD"},
+        gpu=None,
+        nvswitch=switches,
+        signature="s",
+        certificate=None,
+    )
+    session = parse_tinfoil(data)
+    sent = json.dumps(switches).encode()
+
+    assert session.label == "snp"
+    assert session.stated.switch_sha256 == b"\x66" * 32
+    assert session.stated.gpu_sha256 is None
+    assert [(e.arch, e.report) for e in session.gpu] == [("LS10", b"DEF")]
+    assert session.gpu_sha256 is None
+    assert session.switch_sha256 == hashlib.sha256(sent).digest()
+    assert session.certificate_key_sha256 is None
+
+
+def test_which_part_of_a_document_is_wrong() -> None:
+    for name in ("gpu", "nvswitch"):
+        with pytest.raises(AttestationError, match=f"^{name}: not an object"):
+            parse_tinfoil(_document(**{name: 1}))
+
+
 def test_a_serial_number_of_zero_warns_nobody() -> None:
     """AMD's certificates have it; the library warns, and will one day refuse."""
     der = fake_snp.FakeSnp().vek()

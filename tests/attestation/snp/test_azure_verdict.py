@@ -14,6 +14,7 @@ from attestation.appraise import appraise_report
 from attestation.appraise_azure import appraise_azure
 from attestation.cli import attest
 from attestation.model import AttestationResult
+from attestation.policy import load_policy
 from attestation.snp.azure import TpmAnswer
 from attestation.snp.endorsements import SnpEndorsements
 from tests.attestation import samples
@@ -103,6 +104,15 @@ def test_another_answer_is_refused(answer: TpmAnswer, code: str) -> None:
 
     assert (result.code, result.is_accepted) == (code, False)
     assert [c.name for c in result.checks if c.outcome == "fail"] == ["tpm_quote"]
+
+
+def test_the_rules_of_the_policy_are_asked() -> None:
+    strict = load_policy("production").rules["snp"]
+    result = _judge(rules={**relaxed().rules, "snp": strict})
+
+    assert not result.is_accepted
+    assert result.code in {check.code for check in result.checks if check.outcome == "fail"}
+    assert "remaining" in [check.name for check in result.checks]
 
 
 def test_everything_else_is_judged_as_without_a_quote() -> None:
