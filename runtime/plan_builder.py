@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.plan import StepPlan
+from runtime.plan import Int32Array, StepPlan
 from runtime.sequence import Sequence
 
 
@@ -14,17 +14,14 @@ class ScheduledRow:
     """``num_tokens`` of a sequence's uncomputed tokens, from the first one on, then its drafts.
 
     ``draft_token_ids`` are guesses at the tokens that come after the sequence's last. They are
-    computed as if they were right, and only a row that computes all the sequence has brings any.
+    computed as if they were right, and only a sampled row brings any. ``is_sampled``: nothing is
+    left to compute after this step, so that the next token is due.
     """
 
     sequence: Sequence
     num_tokens: int
+    is_sampled: bool
     draft_token_ids: tuple[int, ...] = field(default=(), repr=False)
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether nothing is left to compute after this step, so that the next token is due."""
-        return self.num_tokens == self.sequence.num_uncomputed_tokens
 
     @property
     def num_planned_tokens(self) -> int:
@@ -37,36 +34,50 @@ def build_plan(rows: Rows[ScheduledRow], *, block_size: int) -> StepPlan:
 
     A sampled row has 1 + (number of drafts) logits rows: after its last token and after each draft.
     """
-    starts = [row.sequence.num_computed_tokens for row in rows]
-    counts = np.array([row.num_planned_tokens for row in rows], dtype=np.int32)
-    context_lens = np.array(starts, dtype=np.int32) + counts
-    query_starts = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum(counts, out=query_starts[1:])
-
     token_ids: list[int] = []
-    for row, start in zip(rows, starts, strict=True):
-        token_ids += row.sequence.token_ids[start : start + row.num_tokens]
-        token_ids += row.draft_token_ids
-    row_idx = np.repeat(np.arange(len(rows)), counts)
-    first_positions = context_lens - query_starts[1:]  # position minus flat index, per row
-    positions = np.arange(len(token_ids), dtype=np.int32) + first_positions[row_idx]
-
-    nums_blocks = -(-context_lens // block_size)
-    block_tables = np.full((len(rows), int(nums_blocks.max())), -1, dtype=np.int32)
-    for b, (row, num_blocks) in enumerate(zip(rows, nums_blocks, strict=True)):
-        block_tables[b, :num_blocks] = row.sequence.block_table.ids[:num_blocks]
-    blocks = block_tables[row_idx, positions // block_size].astype(np.int64)
-
     logits_rows: list[int] = []
-    for row, end in zip(rows, query_starts[1:].tolist(), strict=True):
+    ends: list[int] = []  # in the flat arrays
+    context_lens: list[int] = []
+    for row in rows:
+        known, start = row.sequence.token_ids, row.sequence.num_computed_tokens
+        stop = start + row.num_tokens
+        token_ids += known[start:stop]
+        if row.draft_token_ids:
+            token_ids += row.draft_token_ids
+        end = len(token_ids)
+        ends.append(end)
+        context_lens.append(stop + len(row.draft_token_ids))
         if row.is_sampled:
             logits_rows += range(end - 1 - len(row.draft_token_ids), end)
+    query_starts = np.array([0, *ends], dtype=np.int32)
+    context_array = np.array(context_lens, dtype=np.int32)
+    tables = _block_tables(rows, context_lens, block_size)
+    if len(token_ids) == len(rows):  # one token each, the most common step
+        positions = context_array - np.int32(1)
+        row_idx = query_starts[:-1]
+    else:
+        row_idx = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(query_starts))
+        first_positions = context_array - query_starts[1:]  # position minus flat index, per row
+        positions = np.arange(len(token_ids), dtype=np.int32) + first_positions[row_idx]
+    block_idx, offset = np.divmod(positions, np.int32(block_size))
+    slots = tables[row_idx, block_idx].astype(np.int64)
+    slots *= block_size
+    slots += offset
     return StepPlan(
         token_ids=np.array(token_ids, dtype=np.int32),
         positions=positions,
         query_starts=query_starts,
-        context_lens=context_lens,
-        block_tables=block_tables,
-        slot_mapping=blocks * block_size + positions % block_size,
+        context_lens=context_array,
+        block_tables=tables,
+        slot_mapping=slots,
         logits_rows=np.array(logits_rows, dtype=np.int32),
     )
+
+
+def _block_tables(rows: Rows[ScheduledRow], context_lens: Rows[int], block_size: int) -> Int32Array:
+    """(B, max blocks): as many blocks of each table as its context fills, then -1."""
+    tables = np.full((len(rows), -(-max(context_lens) // block_size)), -1, dtype=np.int32)
+    for b, row in enumerate(rows):
+        num_blocks = -(-context_lens[b] // block_size)
+        tables[b, :num_blocks] = row.sequence.block_table.ids[:num_blocks]
+    return tables

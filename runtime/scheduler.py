@@ -100,7 +100,8 @@ class Scheduler:
         granted = self._share_out(prefilling, budget, may_admit=not num_preempted)
         for sequence, num_tokens in granted.items():
             num_pairs += count_pairs(sequence.num_computed_tokens, num_tokens)
-            rows.append(ScheduledRow(sequence=sequence, num_tokens=num_tokens))
+            is_whole = num_tokens == sequence.num_uncomputed_tokens
+            rows.append(ScheduledRow(sequence=sequence, num_tokens=num_tokens, is_sampled=is_whole))
         if not rows:
             if self.num_waiting or self._running:
                 raise InvariantBroken("schedule: no sequence can advance")
@@ -141,20 +142,24 @@ class Scheduler:
         """
         if len(new_token_ids) != len(step.sampled):
             raise InvariantBroken("commit: one list of new tokens is due for each sampled row")
-        nums_accepted: dict[Sequence, int] = {}
         for row, token_ids in zip(step.sampled, new_token_ids, strict=True):
             num_accepted = len(token_ids) - 1
-            if num_accepted < 0 or tuple(token_ids[:-1]) != row.draft_token_ids[:num_accepted]:
-                raise InvariantBroken("commit: the new tokens do not continue the drafts")
-            nums_accepted[row.sequence] = num_accepted
-        for row, token_ids in zip(step.sampled, new_token_ids, strict=True):
-            if row.sequence.status is SequenceStatus.RUNNING:
-                row.sequence.token_ids.extend(token_ids)
-                self._entrance.charge(row.sequence, len(token_ids))
+            if num_accepted != 0 or not token_ids:
+                drafts = row.draft_token_ids[:num_accepted]
+                if num_accepted < 0 or tuple(token_ids[:-1]) != drafts:
+                    raise InvariantBroken("commit: the new tokens do not continue the drafts")
+        new = iter(new_token_ids)
         for row in step.rows:
-            if row.sequence.status is SequenceStatus.RUNNING:
-                num_tokens = row.num_tokens + nums_accepted.get(row.sequence, 0)
-                self.kv.commit(row.sequence, num_tokens=num_tokens)
+            sequence = row.sequence
+            token_ids = next(new) if row.is_sampled else ()
+            if sequence.status is not SequenceStatus.RUNNING:
+                continue
+            num_tokens = row.num_tokens
+            if token_ids:
+                num_tokens += len(token_ids) - 1
+                sequence.token_ids.extend(token_ids)
+                self._entrance.charge(sequence, len(token_ids))
+            self.kv.commit(sequence, num_tokens=num_tokens)
         if step_s is not None:
             self.cost.observe(step.plan.num_tokens, step.num_pairs, step_s)
 
@@ -168,24 +173,29 @@ class Scheduler:
         decoding: list[Sequence] = []
         prefilling: list[Sequence] = []
         num_preempted = 0
+        size = self._config.block_size
         for sequence in tuple(self._running):
-            if sequence.num_uncomputed_tokens > 1:
-                if sequence.status is SequenceStatus.RUNNING:
-                    prefilling.append(sequence)
-                continue
-            while is_running := sequence.status is SequenceStatus.RUNNING:
-                if self.kv.grow(sequence):
-                    break
-                self._preempt_one()
-                num_preempted += 1
-            if is_running:
-                decoding.append(sequence)
+            num_tokens = len(sequence.token_ids)
+            is_decoding = num_tokens - sequence.num_computed_tokens <= 1
+            if is_decoding and num_tokens > len(sequence.block_table) * size:
+                num_preempted += self._preempt_for(sequence)
+            if sequence.status is SequenceStatus.RUNNING:
+                (decoding if is_decoding else prefilling).append(sequence)
         return decoding, prefilling, num_preempted
 
-    def _preempt_one(self) -> None:
-        """The lowest in rank of those that free a block now; the lowest of all if none does."""
-        victims = (one for one in reversed(self._running) if self.kv.frees_blocks(one))
-        victim = next(victims, self._running[-1])
+    def _preempt_for(self, sequence: Sequence) -> int:
+        """Give it a block, or preempt it; how many were preempted."""
+        num_preempted = 0
+        while sequence.status is SequenceStatus.RUNNING and not self.kv.grow(sequence):
+            self._preempt_below(sequence)
+            num_preempted += 1
+        return num_preempted
+
+    def _preempt_below(self, sequence: Sequence) -> None:
+        """Of those that rank no higher, the lowest that frees a block now, or else the lowest."""
+        lower = self._running[self._running.index(sequence) :]
+        victims = (one for one in reversed(lower) if self.kv.frees_blocks(one))
+        victim = next(victims, lower[-1])
         self._running.remove(victim)
         self.kv.release(victim)
         victim.preempt()
@@ -203,7 +213,11 @@ class Scheduler:
                 drafts = self._take_drafts(sequence, spare_tokens - num_drafts)
                 num_drafts += len(drafts)
             num_pairs += count_pairs(sequence.num_computed_tokens, 1 + len(drafts))
-            rows.append(ScheduledRow(sequence=sequence, num_tokens=1, draft_token_ids=drafts))
+            rows.append(
+                ScheduledRow(
+                    sequence=sequence, num_tokens=1, is_sampled=True, draft_token_ids=drafts
+                )
+            )
         return rows, len(rows) + num_drafts, num_pairs
 
     def _take_drafts(self, sequence: Sequence, spare_tokens: int) -> tuple[int, ...]:

@@ -187,3 +187,27 @@ def test_crowded_and_lone_requests_give_the_same_text(seed: int, output_quantile
     assert (sum(step.num_preempted for step in stats) > 0) == (output_quantile == 0)
     assert max(step.num_batch_tokens for step in stats) <= harness.config.max_batch_tokens
     assert any(outcome.timing and outcome.timing.cached_tokens for outcome in outcomes.values())
+
+
+def test_one_whose_blocks_are_all_shared_takes_none_from_those_before_it() -> None:
+    """Two equal requests: when the last block is taken the second holds nothing of its own."""
+    config = EngineConfig(
+        num_blocks=4,
+        block_size=2,
+        max_batch_tokens=16,
+        max_sequences=2,
+        output_quantile=0,
+        max_prefix_wait_steps=0,
+    )
+    harness = Harness(config)
+    requests = [request(name, prompt(4), max_tokens=4) for name in ("first", "second")]
+    for one in requests:
+        harness.add(one)
+    for _ in range(3):
+        harness.step()
+    assert harness.log.stats[-1].num_used_blocks == 3
+    assert [delta.request_id for delta in harness.step()] == ["first"]
+    assert harness.log.stats[-1].num_preempted == 1
+    outcomes = harness.drain()
+    for one in requests:
+        assert_same_output(outcomes[one.request_id], harness.expected(one))
