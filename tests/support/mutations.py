@@ -1,7 +1,10 @@
 """Seeded damage to bytes: what a parser of outside data must survive."""
 
 import random
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+from attestation.errors import AttestationError
 
 
 def mutations(data: bytes, count: int, *, seed: int) -> Iterator[bytes]:
@@ -21,6 +24,29 @@ def flipped_bits(data: bytes, count: int, *, seed: int) -> Iterator[tuple[int, b
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
         yield bit, bytes(damaged)
+
+
+def count_refused(
+    parse: Callable[[bytes], object], data: bytes, *, count: int, seed: int, max_peak_bytes: int
+) -> int:
+    """How many of ``count`` damaged copies are refused, each with a code; others may be harmless.
+
+    Any other exception fails the test, and so does more than ``max_peak_bytes`` of memory.
+    """
+    num_refused = 0
+    parse(data)
+    tracemalloc.start()
+    try:
+        for damaged in mutations(data, count, seed=seed):
+            try:
+                parse(damaged)
+            except AttestationError as err:
+                assert err.code  # noqa: PT017 - there is nothing to wait for
+                num_refused += 1
+        assert tracemalloc.get_traced_memory()[1] < max_peak_bytes
+    finally:
+        tracemalloc.stop()
+    return num_refused
 
 
 def _damage(data: bytearray, rng: random.Random) -> None:

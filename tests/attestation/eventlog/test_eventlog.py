@@ -1,7 +1,6 @@
 """Event logs are read strictly, replayed exactly, and hostile bytes meet only our errors."""
 
 import json
-import random
 import struct
 import time
 from typing import Any
@@ -34,6 +33,7 @@ from tests.attestation.eventlog.logs import (
     sha384,
     spec_id,
 )
+from tests.support.mutations import mutations
 
 
 def _is_malformed(data: bytes) -> bool:
@@ -265,29 +265,10 @@ def test_descriptions_are_short_and_printable() -> None:
         assert len(text) <= MAX_DESCRIPTION_CHARS
 
 
-def _mutate(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 6)):
-        at = rng.randrange(len(changed))
-        match rng.randrange(4):
-            case 0:
-                changed[at] = rng.randrange(256)
-            case 1:
-                del changed[at : at + rng.randint(1, 64)]
-            case 2:
-                changed[at:at] = rng.randbytes(rng.randint(1, 64))
-            case _:
-                changed[at : at + 4] = rng.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\1\0\0\0"))
-        if not changed:
-            return b""
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("log", [ccel(), dstack(dstack_events())], ids=["ccel", "dstack"])
 def test_two_thousand_mutations_meet_only_our_errors(log: bytes) -> None:
-    rng = random.Random(20261130)
-    for _ in range(2000):
+    for damaged in mutations(log, 2000, seed=20261130):
         try:
-            measure(parse_log(_mutate(log, rng)), None)
+            measure(parse_log(damaged), None)
         except AttestationError:
             continue

@@ -14,6 +14,7 @@ from attestation.fake.platform import FakePlatform, fake_digest
 from attestation.policy import load_policy
 from attestation.tdx.quote import MAX_QUOTE_BYTES, TdExtension, TdReport, parse_quote
 from tests.attestation.samples import AT
+from tests.support.mutations import mutations
 
 _REPORT_DATA = bytes(range(64))
 _QUOTE = FakeTee().quote(_REPORT_DATA)
@@ -132,29 +133,10 @@ def test_every_truncation_is_refused() -> None:
         assert _code(_QUOTE[:length]) == "format"
 
 
-def _mutate(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 8)):
-        at = rng.randrange(len(changed))
-        match rng.randrange(4):
-            case 0:
-                changed[at] = rng.randrange(256)
-            case 1:
-                del changed[at : at + rng.randint(1, 64)]
-            case 2:
-                changed[at:at] = rng.randbytes(rng.randint(1, 64))
-            case _:
-                changed[at : at + 4] = rng.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\1\0\0\0"))
-        if not changed:
-            return b""
-    return bytes(changed)
-
-
 def test_two_thousand_mutations_meet_only_our_errors() -> None:
-    rng = random.Random(20261201)
-    for _ in range(2000):
+    for damaged in mutations(_QUOTE, 2000, seed=20261201):
         try:
-            parse_quote(_mutate(_QUOTE, rng))
+            parse_quote(damaged)
         except AttestationError:
             continue
 
@@ -165,13 +147,18 @@ def test_mutated_certificates_and_crls_never_raise_from_an_appraisal() -> None:
     quote, good = FakeTee().attest(_REPORT_DATA, at=AT)
     policy, anchors = load_policy("development"), load_anchors()
     chain_at = quote.index(b"-----BEGIN") + 30
-    for _ in range(300):
+    crls = zip(
+        mutations(good.pck_crl, 300, seed=20261203),
+        mutations(good.root_ca_crl, 300, seed=20261204),
+        strict=True,
+    )
+    for pck_crl, root_crl in crls:
         at = rng.randrange(chain_at, len(quote))
         changed = quote[:at] + bytes([rng.choice(b"ABCDabcd0129+/=\n")]) + quote[at + 1 :]
         collateral = replace(
             good,
-            pck_crl=_mutate(good.pck_crl, rng),
-            root_ca_crl=rng.choice((good.root_ca_crl, _mutate(good.root_ca_crl, rng))),
+            pck_crl=pck_crl,
+            root_ca_crl=rng.choice((good.root_ca_crl, root_crl)),
             tcb_info_issuer_chain=rng.choice((good.tcb_info_issuer_chain, "-----BEGIN")),
         )
 
