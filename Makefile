@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
-.PHONY: help serve test check format fuzz mutants soak clean
+.PHONY: help serve test check format fuzz mutants bench soak clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -50,6 +50,10 @@ fuzz: $(VENV)/.installed-test  ## damaged inputs for every parser of outside byt
 
 mutants: $(VENV)/.installed-test  ## would the tests notice faults in what judges Evidence?
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+bench: $(VENV)/.installed-test  ## this engine and the peers that are installed, in turn
+	@$(BIN)/starshade models pull
+	$(BIN)/python -m tests.bench $(ARGS)
 
 SOAK_REQUESTS ?= 100000
 soak: $(VENV)/.installed-test  ## short requests with aborts and faults; minutes
