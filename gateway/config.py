@@ -174,6 +174,13 @@ class EngineSettings:
     max_sequences: Annotated[
         int, Key("Sequences computed in one step.", rules.between(1, 4096))
     ] = 64
+    itl_target_ms: Annotated[
+        int,
+        Key(
+            "Longest a step may take on account of prompts while answers are being streamed.",
+            rules.between(1, 60_000),
+        ),
+    ] = 100
     max_context_tokens: Annotated[
         int,
         Key(

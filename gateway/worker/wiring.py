@@ -209,6 +209,7 @@ def load_model_engine(
             block_size=settings.block_size,
             max_batch_tokens=settings.max_batch_tokens,
             max_sequences=settings.max_sequences,
+            itl_target_s=settings.itl_target_ms / 1000,
             model_sha256=model.weights_sha256,
         ),
         observer=observer,

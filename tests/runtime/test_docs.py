@@ -1,0 +1,16 @@
+"""Do the pages name every fact of a step?"""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from runtime import ScheduleStats
+
+REPO = Path(__file__).parents[2]
+
+
+def test_the_page_of_metrics_explains_every_fact_of_the_schedule() -> None:
+    page = (REPO / "docs" / "metrics.md").read_text("utf-8")
+    section = page.split("## Facts of a step")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert documented == [field.name for field in fields(ScheduleStats)]
