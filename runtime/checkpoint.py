@@ -21,8 +21,8 @@ from typing import Protocol, Self
 
 from runtime.models import gguf_config, hf_config
 from runtime.models.config import MAX_HEAD_DIM, ModelConfig
-from runtime.tokenizer import Tokenizer
-from runtime.weights.errors import TensorMismatchError, UnsupportedModelError
+from runtime.tokenizer import Tokenizer, parse_folder_tokenizer
+from runtime.weights.errors import TensorMismatchError
 from runtime.weights.folder import ModelFolder
 from runtime.weights.gguf import GgufFile
 from runtime.weights.names import gguf_names, without_fused
@@ -209,7 +209,7 @@ def _open_folder(path: Path) -> Checkpoint:
 
 
 def _folder_tokenizer(contents: Mapping[str, memoryview]) -> Tokenizer:
-    raise UnsupportedModelError("tokenizers of folders are not read")
+    return Tokenizer(parse_folder_tokenizer(contents))
 
 
 def _unfused(

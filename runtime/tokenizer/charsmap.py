@@ -17,6 +17,7 @@ MAX_RULES = 1 << 18  # NFKC with case folding has about 40,000
 MAX_PREFIX_BYTES = 64  # the longest real ones are 18 bytes
 
 _Units = npt.NDArray[np.uint32]
+_Indices = npt.NDArray[np.int64]
 
 
 class Charsmap:
@@ -75,33 +76,44 @@ def _walk(units: _Units) -> Iterator[tuple[bytes, int]]:
     """(prefix, value) of every leaf, shortest prefixes first.
 
     A unit is a label in bits 0-7, a flag for a leaf in bit 8, an offset in bits 10-30 that bit 9
-    scales by 256; children of a node lie at its position xor their label.
+    scales by 256; children of a node lie at its base xor their label, and 0 ends a text.
     """
-    labels = np.arange(1, 256)  # 0 ends a text
-    bases, prefixes, num_rules = np.array([_offset(units[:1])[0]]), [b""], 0
-    while len(prefixes):
+    labels = (units & np.uint32(1 << 31 | 0xFF)).astype(np.int64)
+    inner = np.flatnonzero((labels > 0) & (labels < 256))
+    children = inner[np.argsort(inner ^ labels[inner], kind="stable")]
+    parents = children ^ labels[children]  # the base that each child belongs to, ascending
+    bases, prefixes, num_rules = _offset(units[:1]), [b""], 0
+    while prefixes:
         if len(prefixes[0]) == MAX_PREFIX_BYTES or len(prefixes) > MAX_RULES:
             raise ModelLimitError("the charsmap is too large")
-        children = bases[:, None] ^ labels
-        is_inside = children < len(units)
-        found = np.where(is_inside, units[np.where(is_inside, children, 0)], 1 << 31)
-        rows, columns = np.nonzero((found & np.uint32(1 << 31 | 0xFF)) == labels)
-        nodes, here = children[rows, columns], found[rows, columns].astype(np.uint32)
-        bases = nodes ^ _offset(here)
+        first = np.searchsorted(parents, bases)
+        counts = np.searchsorted(parents, bases, side="right") - first
+        if counts.sum() > MAX_RULES:
+            raise ModelLimitError("the charsmap is too large")
+        rows = np.repeat(np.arange(len(prefixes)), counts)
+        nodes = children[_ranges(first, counts)]
+        bases = nodes ^ _offset(units[nodes])
         prefixes = [
-            prefixes[row] + bytes((label + 1,))
-            for row, label in zip(rows.tolist(), columns.tolist(), strict=True)
+            prefixes[row] + bytes((label,))
+            for row, label in zip(rows.tolist(), labels[nodes].tolist(), strict=True)
         ]
-        for index in np.flatnonzero(here >> 8 & 1).tolist():
-            num_rules += 1
-            if num_rules > MAX_RULES:
-                raise ModelLimitError(f"the charsmap has more than {MAX_RULES} rules")
-            if bases[index] >= len(units):
-                raise MalformedModelError("the charsmap's trie points outside itself")
-            yield prefixes[index], int(units[bases[index]]) & 0x7FFFFFFF
+        leaves = np.flatnonzero(units[nodes] >> 8 & 1)
+        num_rules += len(leaves)
+        if num_rules > MAX_RULES:
+            raise ModelLimitError(f"the charsmap has more than {MAX_RULES} rules")
+        if leaves.size and bases[leaves].max() >= len(units):
+            raise MalformedModelError("the charsmap's trie points outside itself")
+        values = (units[bases[leaves]] & np.uint32(0x7FFFFFFF)).tolist()
+        yield from zip([prefixes[leaf] for leaf in leaves.tolist()], values, strict=True)
 
 
-def _offset(units: _Units) -> npt.NDArray[np.int64]:
+def _ranges(starts: _Indices, counts: _Indices) -> _Indices:
+    """``counts[i]`` numbers from ``starts[i]`` on, for every i."""
+    before = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) - np.repeat(before - starts, counts)
+
+
+def _offset(units: _Units) -> _Indices:
     wide = units.astype(np.int64)
     return (wide >> 10) << ((wide & 1 << 9) >> 6)
 

@@ -27,7 +27,7 @@ class SentencePieceNormalizer:
     """Text as the pieces spell it."""
 
     def __init__(self, *, charsmap: bytes, adds_space: bool, removes_spaces: bool) -> None:
-        """``adds_space`` before a text; ``removes_spaces`` around it and all but one within.
+        """A space stands before a text that is not empty; those around it and doubles may go.
 
         Raises: MalformedModelError, ModelLimitError.
         """
@@ -39,10 +39,11 @@ class SentencePieceNormalizer:
         if self._removes_spaces:
             text = re.sub("  +", " ", text)
             text = text.lstrip(" ") if is_start else text
-            text = text.rstrip(" ") if is_end else text
-        if text and is_start and self._adds_space:
-            text = " " + text
-        return text.replace(" ", SPACE)
+        text = text.replace(" ", SPACE)
+        if self._removes_spaces and is_end:
+            text = text.rstrip(SPACE)
+        is_empty = not text and is_end
+        return SPACE + text if is_start and self._adds_space and not is_empty else text
 
 
 class _Pieces:

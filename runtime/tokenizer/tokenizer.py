@@ -34,6 +34,7 @@ class Tokenizer:
         for token_id in parts.hidden:
             self._shown_bytes[token_id] = b""
         self._control_ids = frozenset(parts.control.values())
+        self._start_ids = self._control_ids if parts.starts_after_control else frozenset[int]()
         self._plain = _splitter(parts, parts.user_defined)
         self._special = _splitter(parts, {**parts.user_defined, **parts.control})
         bos = parts.bos_token_id
@@ -101,19 +102,16 @@ class Tokenizer:
         token_ids: list[int] = []
         pieces = list(splitter.split(text))
         for index, piece in enumerate(pieces):
-            if isinstance(piece, int):
-                token_ids.append(piece)
+            is_start = index == 0 or pieces[index - 1] in self._start_ids
+            if isinstance(piece, str):
+                is_end = index == len(pieces) - 1 or pieces[index + 1] in self._control_ids
+                plain = piece.replace(marker, "") if marker else piece
+                token_ids += self._encoder.encode(plain, is_start=is_start, is_end=is_end)
             else:
-                token_ids += self._encoder.encode(
-                    piece.replace(marker, "") if marker else piece,
-                    is_start=self._is_edge(pieces[:index][-1:]),
-                    is_end=self._is_edge(pieces[index + 1 : index + 2]),
-                )
+                if is_start and piece not in self._control_ids:  # what comes before a text
+                    token_ids += self._encoder.encode("", is_start=True, is_end=False)
+                token_ids.append(piece)
         return token_ids
-
-    def _is_edge(self, neighbour: list[str | int]) -> bool:
-        """Whether text that has this neighbour, or none, ends there for the encoder."""
-        return not neighbour or neighbour[0] in self._control_ids
 
 
 def _splitter(parts: TokenizerParts, token_ids: Mapping[str, int]) -> ControlSplitter:
