@@ -1,8 +1,8 @@
 """How does a decode step start without launching every kernel anew?  Recorded once per batch size.
 
 A recorded step reads its inputs from tensors that stay where they are; a plan is copied into them,
-padded to the next recorded size with rows that attend to nothing and write their keys and values
-into a block that belongs to no sequence.
+padded to the next recorded size with rows that are a first token each, in a block of
+no sequence.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ class DecodeGraphs:
         device: Device,
         config: ModelConfig,
         max_blocks: int,
-        scratch_slot: int,
+        block_size: int,
+        scratch_block: int,
     ) -> None:
-        """``max_blocks`` of one sequence; ``scratch_slot`` is of no sequence's."""
+        """``max_blocks`` of one sequence; ``scratch_block`` is no sequence's."""
         self._forward = forward
         self._device = device
         self._config = config
         self._max_blocks = max_blocks
-        self._scratch_slot = scratch_slot
+        self._scratch_block = scratch_block
+        self._scratch_slot = scratch_block * block_size
         self._graphs: dict[int, _Graph] = {}
 
     def takes(self, plan: StepPlan) -> bool:
@@ -74,8 +76,9 @@ class DecodeGraphs:
         from runtime.kernels.paged_attention.triton import TritonStep
 
         upload, config = self._device.upload, self._config
-        tiles = np.zeros((size, 4), np.int32)  # no tile has a row yet
-        tables = np.zeros((size, self._max_blocks), np.int32)
+        rows = np.arange(size, dtype=np.int32)
+        tiles = np.stack([rows, rows, np.ones_like(rows), np.zeros_like(rows)], axis=1)
+        tables = np.full((size, self._max_blocks), self._scratch_block, np.int32)
         on_device = (upload(tiles), upload(tables))
         none = np.zeros(size, np.int32)
         inputs = StepInputs(
@@ -96,6 +99,7 @@ class DecodeGraphs:
 
     def _fill(self, graph: _Graph, plan: StepPlan, num_rows: int) -> None:
         upload, inputs = self._device.upload, graph.inputs
+        inputs.token_ids.fill_(0)
         inputs.token_ids[:num_rows] = upload(plan.token_ids.astype(np.int64))
         inputs.slots.fill_(self._scratch_slot)
         inputs.slots[:num_rows] = upload(plan.slot_mapping)
@@ -104,9 +108,10 @@ class DecodeGraphs:
                 into, uploaded_rotations(self._device, table, plan.positions), strict=True
             ):
                 kept[:num_rows] = new
-        rows = np.arange(num_rows, dtype=np.int32)
-        ones = np.ones(num_rows, np.int32)
-        graph.tiles[:, 2] = 0
-        graph.tiles[:num_rows] = upload(np.stack([rows, rows, ones, plan.positions], axis=1))
+        rows = np.arange(len(graph.tiles), dtype=np.int32)
+        positions = np.zeros(len(rows), np.int32)
+        positions[:num_rows] = plan.positions
+        graph.tiles.copy_(upload(np.stack([rows, rows, np.ones_like(rows), positions], axis=1)))
+        graph.block_tables[num_rows:, 0] = self._scratch_block
         width = plan.block_tables.shape[1]
         graph.block_tables[:num_rows, :width] = upload(plan.block_tables)

@@ -110,7 +110,8 @@ class ModelRunner:
                 device=self._device,
                 config=config,
                 max_blocks=min(num_blocks, -(-config.max_context_tokens // block_size)),
-                scratch_slot=num_blocks * block_size,
+                block_size=block_size,
+                scratch_block=num_blocks,
             )
 
     def run(self, plan: StepPlan) -> Logits:

@@ -15,6 +15,7 @@ from runtime.kernels.rope_kv_write import reference as rope_reference  # noqa: E
 from runtime.kernels.rope_kv_write import triton as rope_triton  # noqa: E402
 from runtime.kernels.swiglu import reference as swiglu_reference  # noqa: E402
 from runtime.kernels.swiglu import triton as swiglu_triton  # noqa: E402
+from runtime.models.config import Activation  # noqa: E402
 
 SHAPES = [(0, 32), (1, 1), (3, 97), (2, 257)]
 EPS = 1e-5
@@ -61,7 +62,7 @@ def _assert_same_rows(got: Fp8Matrix, want: Fp8Matrix) -> None:
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 @pytest.mark.parametrize("shape", [(0, 64), (1, 2), (3, 194), (2, 2200)])
-def test_swiglu(shape: tuple[int, int], activation: str) -> None:
+def test_swiglu(shape: tuple[int, int], activation: Activation) -> None:
     gate_up = torch.randn(shape) * 5
     gate, up = gate_up.chunk(2, -1)
     functional = torch.nn.functional

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ class InterpretedGpu(CudaDevice):
         self.num_captured = 0
 
     @property
-    def dtype(self) -> "torch.dtype":
+    def dtype(self) -> Any:
         return torch.float32
 
     def capture(self, step: Step) -> Step:

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from runtime.kernels.paged_attention import reference  # noqa: E402
+from runtime.kernels.paged_attention import PagedAttention, reference  # noqa: E402
 from runtime.kernels.paged_attention import triton as backend  # noqa: E402
 from runtime.plan import StepPlan  # noqa: E402
 
@@ -55,10 +55,16 @@ def test_paged_attention(
     q = torch.randn(plan.num_tokens, num_heads, head_dim) * 2
     caches = [torch.randn(NUM_BLOCKS, 8, num_kv_heads, head_dim) for _ in range(2)]
     results = []
-    for attention in (backend.create(num_threads=1), reference.create(num_threads=1)):
+    attentions: tuple[PagedAttention, PagedAttention] = (
+        backend.create(num_threads=1),
+        reference.create(num_threads=1),
+    )
+    for attention in attentions:
         step = attention.prepare(plan, num_blocks=NUM_BLOCKS, block_size=8)
         results.append(
-            attention.attend(step, q, *caches, head_dim**-0.5, window=window, softcap=softcap)
+            attention.attend(
+                step, q, caches[0], caches[1], head_dim**-0.5, window=window, softcap=softcap
+            )
         )
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
