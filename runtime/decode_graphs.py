@@ -1,8 +1,7 @@
 """How does a decode step start without launching every kernel anew?  Recorded once per batch size.
 
 A recorded step reads its inputs from tensors that stay where they are; a plan is copied into them,
-padded to the next recorded size with rows that are a first token each, in a block of
-no sequence.
+padded to the next recorded size with rows that are a first token each, in a block of no sequence.
 """
 
 from __future__ import annotations
