@@ -12,7 +12,7 @@ import numpy as np
 from runtime.weights import quant_blocks, quant_k
 from runtime.weights.quant_blocks import Bytes, Floats
 
-_ITEMS_AT_ONCE = 1 << 20  # what unpacking needs besides the result stays in the cache
+_ITEMS_AT_ONCE = 1 << 18  # what unpacking needs besides the result stays in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

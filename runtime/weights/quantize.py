@@ -20,7 +20,7 @@ QUANTIZE: tuple[Quantize, ...] = get_args(Quantize)
 _FLOATS = ("F32", "F16", "BF16")
 _Q4_1, _Q8_0 = TENSOR_TYPES[3], TENSOR_TYPES[8]
 _BLOCK = 32
-_ITEMS_AT_ONCE = 1 << 20
+_ITEMS_AT_ONCE = 1 << 16  # what packing needs besides stays in the cache
 _KEPT_AT_8_BITS = ("token_embd.weight", "output.weight")
 
 

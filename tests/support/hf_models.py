@@ -121,17 +121,20 @@ MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make_model(name: str, *, seed: int = 0, **more: Any) -> Any:
-    """The model in float32, ready to be asked; skips without ``transformers``.
+def config_of(name: str, **more: Any) -> Any:
+    """The model's config; ``more`` are settings that differ from ``MODELS``."""
+    transformers = pytest.importorskip("transformers")
+    kind, changes = MODELS[name]
+    return getattr(transformers, kind).config_class(**(_COMMON | changes | more))
 
-    ``more`` are settings of the config that differ from ``MODELS``.
-    """
+
+def make_model(name: str, *, seed: int = 0, **more: Any) -> Any:
+    """The model in float32, ready to be asked; skips without ``transformers``."""
     transformers = pytest.importorskip("transformers")
     import torch
 
-    kind, changes = MODELS[name]
-    model_class = getattr(transformers, kind)
-    config = model_class.config_class(**(_COMMON | changes | more))
+    model_class = getattr(transformers, MODELS[name][0])
+    config = config_of(name, **more)
     config._attn_implementation = "eager"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
