@@ -20,11 +20,11 @@ class EngineConfig:
 
     A step with prompts in it, while others decode, takes up to ``itl_target_s``, and for each
     prompt up to ``itl_stretch`` times what it takes without them; ``min_prefill_tokens`` are
-    computed all the same. A sequence starts if the blocks last for
-    outputs at ``output_quantile`` of the recent ones (1: at each request's own bound, 0: of one
-    token more). At most
+    computed all the same. A sequence starts if the blocks last for outputs at ``output_quantile``
+    of the recent ones (1: at each request's own bound, 0: of one token more). At most
     ``max_overtakes`` later requests start before an earlier one, besides those that start while it
-    waits for a prefix another computes, at most ``max_prefix_wait_steps`` steps.
+    waits for a prefix another computes, at most ``max_prefix_wait_steps`` steps. An eighth of the
+    ``max_waiting`` places in the queue is kept for tenants who hold fewer.
 
     A sequence gets up to ``max_draft_tokens`` drafts a step (0: no speculation) while the decoding
     sequences and all their drafts are at most ``max_draft_rows``: about the number of rows from

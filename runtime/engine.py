@@ -111,8 +111,8 @@ class Engine:
             )
         if not all(0 <= token_id < self._vocab_size for token_id in request.prompt_token_ids):
             raise InvalidPrompt("the prompt has an unknown token id", param="messages")
-        if self._scheduler.num_waiting >= self._config.max_waiting:
-            raise EngineFull(f"{self._config.max_waiting} requests are waiting already")
+        if not self._scheduler.has_room(request.tenant):
+            raise EngineFull(f"{self._scheduler.num_waiting} requests are waiting already")
         if any(token_id >= self._vocab_size for token_id in request.sampling.logit_bias):
             raise InvalidSampling("logit_bias has an unknown token id", param="logit_bias")
         live = self._make_live(request)

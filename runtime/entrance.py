@@ -19,6 +19,7 @@ from runtime.kvcache.manager import KVCacheManager, Probe
 from runtime.sequence import Sequence
 from runtime.waiting_queue import TenantCounters, WaitingQueue
 
+_KEPT_SHARE: Final = 8  # one in so many places in the queue is kept for tenants who hold fewer
 _MAX_PARTIAL_PREFILLS: Final = 8  # prompts in progress that a shorter one may still overtake
 _LOOK_AHEAD: Final = 16  # waiting sequences looked at beyond the first, in one admission
 _RECHECK_STEPS: Final = 4  # between two looks at a sequence whose blocks would not last
@@ -69,6 +70,12 @@ class Entrance:
     @property
     def num_aged(self) -> int:
         return self._waiting.num_aged
+
+    def has_room(self, tenant: str) -> bool:
+        """Whether one more may wait; the last places are for tenants who hold few."""
+        num_kept = self._config.max_waiting // _KEPT_SHARE
+        num_free = self._config.max_waiting - len(self._waiting)
+        return num_free > num_kept or (num_free > 0 and self._waiting.num_of(tenant) < num_kept)
 
     def add(self, sequence: Sequence) -> None:
         """A new sequence, younger than all others."""

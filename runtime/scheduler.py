@@ -71,6 +71,10 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self._running)
 
+    def has_room(self, tenant: str) -> bool:
+        """Whether one more sequence of the tenant may be added now."""
+        return self._entrance.has_room(tenant)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence younger than all others, that fits the cache when it runs alone."""
         self._entrance.add(sequence)

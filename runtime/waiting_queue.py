@@ -12,7 +12,7 @@ another computes nobody overtakes it: it gains by waiting, and the scheduler bou
 """
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -68,6 +68,7 @@ class WaitingQueue:
         self._aged: list[Sequence] = []  # oldest first
         self._preempted: list[Sequence] = []  # those not aged, oldest first
         self._levels: dict[int, dict[str, deque[Sequence]]] = {}  # the others
+        self._num_of: Counter[str] = Counter()  # by tenant
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -76,8 +77,13 @@ class WaitingQueue:
     def num_aged(self) -> int:
         return len(self._aged)
 
+    def num_of(self, tenant: str) -> int:
+        """How many of the tenant's sequences wait."""
+        return self._num_of[tenant]
+
     def add(self, sequence: Sequence) -> None:
         """A new sequence, younger than all others, or one that was preempted."""
+        self._num_of[sequence.request.tenant] += 1
         insort(self._arrivals, sequence, key=_arrival_idx)
         if sequence.num_preemptions >= _PREEMPTIONS_TO_AGE:
             sequence.is_aged = True
@@ -91,6 +97,10 @@ class WaitingQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """It was admitted, or left."""
+        tenant = sequence.request.tenant
+        self._num_of[tenant] -= 1
+        if not self._num_of[tenant]:
+            del self._num_of[tenant]
         del self._arrivals[bisect_left(self._arrivals, sequence.arrival_idx, key=_arrival_idx)]
         self._unlink(sequence)
 

@@ -78,6 +78,18 @@ def test_a_full_queue_refuses_and_recovers() -> None:
     assert all(outcome.finish_reason == "length" for outcome in harness.drain().values())
 
 
+def test_a_tenant_leaves_places_in_the_queue_to_others() -> None:
+    harness = make_harness(max_waiting=16, max_sequences=1)
+    for idx in range(14):
+        harness.add(request(f"flood{idx}", (1, 2), tenant="flood"))
+    with pytest.raises(EngineFull):
+        harness.add(request("flood", (1, 2), tenant="flood"))
+    for name in ("quiet", "other"):
+        harness.add(request(name, (1, 2), tenant=name))
+    with pytest.raises(EngineFull):
+        harness.add(request("third", (1, 2), tenant="third"))
+
+
 def test_an_id_is_taken_until_its_request_ends() -> None:
     harness = make_harness()
     harness.add(request("r", (1,), max_tokens=1))

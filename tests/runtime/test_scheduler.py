@@ -211,3 +211,24 @@ def test_one_whose_blocks_are_all_shared_takes_none_from_those_before_it() -> No
     outcomes = harness.drain()
     for one in requests:
         assert_same_output(outcomes[one.request_id], harness.expected(one))
+
+
+def test_only_who_frees_a_block_is_preempted() -> None:
+    """The third holds what the first holds, so the second makes room, though it ranks higher."""
+    config = EngineConfig(
+        num_blocks=6,
+        block_size=2,
+        max_batch_tokens=16,
+        max_sequences=3,
+        output_quantile=0,
+        max_prefix_wait_steps=0,
+    )
+    harness = Harness(config)
+    for name, tokens in (("first", prompt(4)), ("second", (5, 6, 7)), ("third", prompt(4))):
+        harness.add(request(name, tokens, max_tokens=4))
+    harness.step()
+    scheduler = harness.engine._scheduler
+    assert scheduler.kv.pool.num_used == 4
+    scheduler._preempt_below(scheduler._running[0])
+    assert [one.request.request_id for one in scheduler._running] == ["first", "third"]
+    assert scheduler.kv.pool.num_used == 2
