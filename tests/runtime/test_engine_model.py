@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from tokenizers import pre_tokenizers
 
 from runtime import Engine, EngineConfig, GenerationRequest, SamplingParams
 from runtime.devices.registry import open_device
@@ -12,17 +13,32 @@ from runtime.model_runner import LoadedModel, ModelRunner, load_model
 from runtime.sampler import Sampler
 from tests.runtime.harness import FRESH_SEED, Outcome, StatsLog
 from tests.support.fake_runner import FakeClock
+from tests.support.hf_models import make_model, save_model
 from tests.support.tiny_model import write_tiny_gguf
+from tests.support.tokenizers import byte_level_tokenizer, folder_contents
 
 COMMON = "the user is there and the user is here; "
 TAILS = ("", "on 2024", "again", "ring the bell \u00e9t\u00e9", "a", "there there there there")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", seed=3)
+@pytest.fixture(scope="module", params=["gguf", "folder"])
+def model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LoadedModel]:
+    """A llama in one file; a Gemma 3 with sliding windows and a padded vocabulary in a folder."""
+    folder = tmp_path_factory.mktemp("model")
+    path = folder
+    if request.param == "gguf":
+        path = write_tiny_gguf(folder / "tiny.gguf", seed=3)
+    else:
+        save_model(make_model("gemma3"), folder)
+        pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        for name, content in folder_contents(byte_level_tokenizer(pre_tokenizer)).items():
+            (folder / name).write_bytes(content)
     num_threads = torch.get_num_threads()
-    yield load_model(path, device=open_device("cpu", num_threads=1))
+    loaded = load_model(path, device=open_device("cpu", num_threads=1))
+    assert loaded.config.vocab_size == loaded.tokenizer.vocab_size
+    yield loaded
     torch.set_num_threads(num_threads)
 
 
