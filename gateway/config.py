@@ -148,6 +148,22 @@ class WorkerSettings:
     threads: Annotated[
         int, Key("CPU threads of the engine; 0 uses every core.", rules.between(0, 1024))
     ] = 0
+    precision: Annotated[
+        str,
+        Key(
+            "`int8` multiplies packed weights by activations rounded to 8 bits; `f32` keeps "
+            "activations as they are, at a third of the speed.",
+            rules.one_of("int8", "f32"),
+        ),
+    ] = "int8"
+    kv_dtype: Annotated[
+        str,
+        Key(
+            "How keys and values are kept: `bf16`, `int8` at half the memory and less precision, "
+            "or `f32`.",
+            rules.one_of("bf16", "int8", "f32"),
+        ),
+    ] = "bf16"
     tee: Annotated[
         str,
         Key(

@@ -1,9 +1,9 @@
 """The compiled kernels; built from runtime/native, absent in a pure wheel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runtime.plan import Int32Array
+from runtime.plan import Float32Array, Int32Array, Int64Array
 
 def isas() -> tuple[str, ...]:
     """Those usable on this CPU, the best first: avx512vnni, avx512, avx2, portable."""
@@ -114,4 +114,173 @@ def time_matmul(
     """Seconds of each pass: all matrices in turn as in a step, quantization and barriers included.
 
     Raises: ValueError unless 1 <= num_rows <= 4096 and 1 <= num_passes <= 10000.
+    """
+
+class KvPool:
+    """Keys and values of all layers by block; costs memory as blocks are first written."""
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        kv_dtype: str,
+    ) -> None:
+        """``kv_dtype``: f32, bf16, or int8 with a scale per token and head.
+
+        Raises: ValueError for sizes out of range; MemoryError.
+        """
+
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_bytes(self) -> int: ...
+    def write(self, cpu: Cpu, layer: int, slots: Any, keys: Any, values: Any) -> None:
+        """Token i, ``keys[i]`` and ``values[i]`` (T, K, D) float32, goes to ``slots[i]`` (int64).
+
+        Raises: ValueError.
+        """
+
+    def attend(
+        self,
+        cpu: Cpu,
+        layer: int,
+        q: Any,
+        query_starts: Int32Array,
+        context_lens: Int32Array,
+        block_tables: Int32Array,
+        out: Any,
+        scale: float,
+        softcap: float = 0.0,
+        window: int = 0,
+    ) -> None:
+        """Fill ``out`` (T, H, D) as ``runtime.kernels.paged_attention`` says; float32.
+
+        Raises: ValueError when arrays contradict each other; IndexError for unknown blocks.
+        """
+
+def kv_block_bytes(
+    num_layers: int, num_kv_heads: int, head_dim: int, block_size: int, kv_dtype: str
+) -> int:
+    """Bytes of one block in all layers. Raises: ValueError for another ``kv_dtype``."""
+
+class ModelShape:
+    """Sizes and switches, see ``runtime.models.config.ModelConfig``; all are to be set."""
+
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    ffn_size: int
+    max_context_tokens: int
+    rotary_dim: int
+    eps: float
+    query_scale: float
+    attention_softcap: float
+    final_softcap: float
+    embedding_scale: float
+    rope_is_interleaved: bool
+    activation_is_gelu: bool
+    qkv_bias: bool
+    qk_norm: bool
+    post_norms: bool
+    windows: list[int]
+    layer_rope: list[int]
+
+    def add_rope(self, inverse_frequencies: Sequence[float], attention_factor: float) -> None: ...
+
+class ModelWeights:
+    """Packed weights of one model, shared by its ``Model`` objects; layers are added in order."""
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        embedding: Matrix,
+        head: Matrix,
+        output_norm: Any,
+        *,
+        float_only: bool,
+    ) -> None:
+        """``float_only``: activations are never rounded to 8 bits.
+
+        Raises: ValueError for sizes that contradict each other or that no kernel has.
+        """
+
+    def add_layer(
+        self, matrices: Mapping[str, Sequence[Matrix]], vectors: Mapping[str, Any]
+    ) -> None:
+        """``matrices``: qkv, attention_output, gate_up and down, each of parts one after the other.
+
+        ``vectors`` (float32): attention_norm, ffn_norm, and those that the shape's switches name.
+
+        Raises: ValueError when one is missing, too many, or of another size.
+        """
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all packed matrices; a tied head counts twice."""
+
+class Model:
+    """Weights with a KV pool and scratch of its own; one step at a time."""
+
+    def __init__(
+        self,
+        cpu: Cpu,
+        weights: ModelWeights,
+        *,
+        num_blocks: int,
+        block_size: int,
+        kv_dtype: str,
+        max_batch_tokens: int,
+    ) -> None:
+        """Scratch is for ``max_batch_tokens`` and grows when a step has more.
+
+        Raises: ValueError for sizes out of range; MemoryError.
+        """
+
+    def step(
+        self,
+        token_ids: Int32Array,
+        positions: Int32Array,
+        query_starts: Int32Array,
+        context_lens: Int32Array,
+        block_tables: Int32Array,
+        slots: Int64Array,
+        logits_rows: Int32Array,
+    ) -> None:
+        """Compute one ``StepPlan``; the GIL is released.
+
+        Raises: ValueError when arrays contradict each other; IndexError for a token, position,
+        slot or block that does not exist. Nothing is computed then.
+        """
+
+    def best(self) -> tuple[list[int], list[int]]:
+        """Of the last step: the id of each row's largest logit (ties: the lowest), and the rows
+        that hold NaN or infinity."""
+
+    def logits(self) -> Float32Array:
+        """Of the last step: (S, V), a view that the next step overwrites."""
+
+    @property
+    def block_bytes(self) -> int: ...
+
+def largest(
+    cpu: Cpu,
+    logits: Any,
+    count: int,
+    inverse_temperature: float = 1.0,
+    allowed: Any | None = None,
+) -> tuple[Int32Array, Float32Array, float, bool]:
+    """Ids and logits of the ``count`` largest of ``logits`` (V,), largest first, ties by id.
+
+    Then log(sum(exp(logit * inverse_temperature))) over all, and whether NaN or infinity is among
+    them (nothing is chosen then). ``allowed``: uint32 words, bit i % 32 of word i // 32 says
+    whether token i counts.
+
+    Raises: ValueError for a mask that is too short.
     """

@@ -81,13 +81,23 @@ def count_blocks(
 class ModelRunner:
     """Runs steps for one engine; owned by one thread."""
 
-    def __init__(self, model: LoadedModel, *, num_blocks: int, block_size: int = 16) -> None:
-        """Reserve ``num_blocks`` blocks of KV cache. Raises: InvalidConfig."""
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        max_context_tokens: int = 0,
+    ) -> None:
+        """Reserve ``num_blocks`` blocks of KV cache; ``max_context_tokens`` 0: the model's own.
+
+        Raises: InvalidConfig.
+        """
         if num_blocks < 1 or block_size < 1:
             raise InvalidConfig("the KV cache needs one block of one token at least")
         config, self._device = model.config, model.device
         self.vocab_size = config.vocab_size
-        self.max_context_tokens = config.max_context_tokens
+        self.max_context_tokens = max_context_tokens or config.max_context_tokens
         self.num_blocks, self.block_size = num_blocks, block_size
         captures = self._device.captures
         scratch_blocks = 1 if captures else 0  # for rows that only fill a recorded step

@@ -183,26 +183,27 @@ def load_model_engine(
     config: StarshadeConfig, on_progress: Callable[[float], None], observer: EngineObserver
 ) -> LoadedEngine:
     """Blocks for as long as the model takes. Raises: RuntimeFault, ModelError, OSError."""
-    from runtime.devices.registry import open_device
-    from runtime.model_runner import ModelRunner, count_blocks, load_model
-    from runtime.sampler import Sampler
+    from runtime.backend import BackendSettings, load_backend
 
-    model = load_model(
+    settings = config.engine
+    model = load_backend(
         model_file(config.worker.model, config.paths),
-        device=open_device("cpu", num_threads=config.worker.threads),
-        on_progress=on_progress,
+        BackendSettings(
+            num_threads=config.worker.threads,
+            precision=config.worker.precision,
+            kv_dtype=config.worker.kv_dtype,
+            block_size=settings.block_size,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_context_tokens=settings.max_context_tokens,
+        ),
+        on_progress,
     )
     require_named_weights(config.worker.model, model.weights_sha256)
-    settings = config.engine
-    num_blocks = count_blocks(
-        model.config, kv_cache_bytes=settings.kv_cache_bytes, block_size=settings.block_size
-    )
-    runner = ModelRunner(model, num_blocks=num_blocks, block_size=settings.block_size)
-    if settings.max_context_tokens:
-        runner.max_context_tokens = min(runner.max_context_tokens, settings.max_context_tokens)
+    num_blocks = model.count_blocks(settings.kv_cache_bytes)
+    runner = model.new_runner(num_blocks)
     engine = Engine(
         runner=runner,
-        sampler=Sampler(),
+        sampler=model.sampler,
         tokenizer=model.tokenizer,
         config=EngineConfig(
             num_blocks=num_blocks,

@@ -109,4 +109,6 @@ NB_MODULE(_native, module) {
   module.def("linear", &linear_layer, "cpu"_a, "x"_a.noconvert(), "weight"_a.noconvert(),
              "add"_a.noconvert().none(), "out"_a.noconvert());
   bind_matmul(module);
+  bind_model(module);
+  bind_kv(module);
 }

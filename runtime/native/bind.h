@@ -3,8 +3,17 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
+#include "kv_layout.h"
+
 namespace starshade {
 
 void bind_matmul(nanobind::module_& module);
+void bind_model(nanobind::module_& module);
+void bind_kv(nanobind::module_& module);
+
+// f32, bf16 or int8.  Throws std::invalid_argument.
+KvType parse_kv_type(const std::string& name);
 
 }  // namespace starshade

@@ -1,5 +1,9 @@
 #include "isa.h"
 
+#define STARSHADE_ISA_OF(isa)                                                                  \
+  {#isa, isa::attention, isa::linear, isa::matmul_kernels(), isa::kv_attention, isa::kv_write, \
+   isa::kv_merge, &isa::row_kernels}
+
 namespace starshade {
 namespace {
 
@@ -9,23 +13,22 @@ std::vector<Isa> find() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
-    isas.push_back({"avx512vnni", avx512vnni::attention, avx512vnni::linear,
-                    avx512vnni::matmul_kernels()});
+    isas.push_back(STARSHADE_ISA_OF(avx512vnni));
   }
 #endif
 #ifdef STARSHADE_HAS_avx512
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    isas.push_back({"avx512", avx512::attention, avx512::linear, avx512::matmul_kernels()});
+    isas.push_back(STARSHADE_ISA_OF(avx512));
   }
 #endif
 #ifdef STARSHADE_HAS_avx2
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("f16c")) {
-    isas.push_back({"avx2", avx2::attention, avx2::linear, avx2::matmul_kernels()});
+    isas.push_back(STARSHADE_ISA_OF(avx2));
   }
 #endif
-  isas.push_back({"portable", portable::attention, portable::linear, portable::matmul_kernels()});
+  isas.push_back(STARSHADE_ISA_OF(portable));
   return isas;
 }
 

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "attention_kernel.h"
+#include "kv_kernel.h"
 #include "linear_kernel.h"
 #include "matmul_kernel.h"
+#include "row_kernel.h"
 
 namespace starshade {
 
@@ -14,6 +16,10 @@ struct Isa {
   AttentionKernel attention;
   LinearKernel linear;
   MatmulKernels matmul;
+  KvAttentionKernel kv_attention;
+  KvWriteKernel kv_write;
+  KvMergeKernel kv_merge;
+  const RowKernels* rows;
 };
 
 // Those that are compiled in and that this CPU has, the best first; never empty.

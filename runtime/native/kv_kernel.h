@@ -1,0 +1,70 @@
+// What do the kernels do with a paged KV cache?  The contract between dispatch and ISA objects.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kv_layout.h"
+
+namespace starshade {
+
+constexpr int kKvHeadDimStep = 16;  // head_dim is a multiple of it
+constexpr int kKvMaxHeadDim = 512;
+constexpr int kChunkTiles = 4;      // tiles of keys that are scored at a time
+constexpr int kKvChunkKeys = kChunkTiles * kTileTokens;
+constexpr int kKvTileRows = 48;     // (query, head) rows of a task, if the group is not larger
+
+struct KvAttentionArgs {
+  const float* q;       // (T, H, D), q_stride floats between tokens
+  float* out;           // (T, H, D), out_stride floats between tokens
+  const uint8_t* pool;  // of this layer: block b, KV head h at b * block_bytes + h * head_bytes
+  int64_t q_stride, out_stride, block_bytes;
+  KvLayout layout;
+  float scale, softcap;  // softcap 0: none
+  int32_t window;        // 0: all; else position i sees j with i - window < j <= i
+  int32_t num_heads;
+};
+
+// Queries first_row .. first_row + num_queries - 1 of one sequence, for one KV head, over the
+// sequence's tiles of keys first_tile .. end_tile - 1; first_tile is a multiple of kChunkTiles.
+struct KvAttentionTask {
+  const int32_t* block_ids;  // of the whole sequence
+  int64_t first_row;         // in T
+  int32_t num_queries;
+  int32_t first_position;    // of the first query
+  int32_t kv_head;
+  int32_t first_tile, end_tile;
+  // Null: the result goes to `out`. Else (queries, group, 2 + D): maximum (of scores times
+  // log2 e), denominator and undivided sums, to be merged with other tasks' tiles.
+  float* partial;
+};
+
+// Bytes of scratch for tasks of up to `rows` (query, head) rows; 64-byte aligned by the caller.
+constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
+  return rows * (head_dim * 8 + kKvChunkKeys * 8 + 128) + 4 * kKvChunkKeys * head_dim + 1024;
+}
+
+using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);
+
+// Stores one token's key and value, D floats each, or one of them, the other being null; `head` is
+// the (block, layer, KV head).
+using KvWriteKernel = void (*)(const KvLayout&, uint8_t* head, int offset_in_block,
+                               const float* key, const float* value);
+
+// Merges `num_parts` partial results of one (query, head), `stride` floats apart, into out (D).
+using KvMergeKernel = void (*)(const float* parts, int num_parts, int64_t stride, int head_dim,
+                               float* out);
+
+#define STARSHADE_KV_KERNELS(isa)                                                     \
+  namespace isa {                                                                     \
+  void kv_attention(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);   \
+  void kv_write(const KvLayout&, uint8_t*, int, const float*, const float*);          \
+  void kv_merge(const float*, int, int64_t, int, float*);                             \
+  }
+STARSHADE_KV_KERNELS(portable)
+STARSHADE_KV_KERNELS(avx2)
+STARSHADE_KV_KERNELS(avx512)
+STARSHADE_KV_KERNELS(avx512vnni)
+#undef STARSHADE_KV_KERNELS
+
+}  // namespace starshade

@@ -1,0 +1,367 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace starshade {
+namespace {
+
+// So few rows are normed by every thread for itself: cheaper than meeting at a barrier.
+constexpr std::int64_t kAloneRows = 2;
+// Tiles of the head between two looks at their logits, which are then still in the cache.
+constexpr std::int64_t kHeadTiles = 64;
+constexpr std::int64_t kMaxBatchTokens = 1 << 20;
+
+std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
+
+}  // namespace
+
+struct Model::Thread {
+  Thread(std::size_t index, std::size_t count, std::int64_t max_cols, std::size_t scratch_bytes)
+      : index(std::int64_t(index)),
+        count(std::int64_t(count)),
+        x(std::size_t(kAloneRows * max_cols)),
+        quantized(kAloneRows, max_cols),
+        scratch(scratch_bytes + 64) {}
+
+  Span share(std::int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
+  void* aligned_scratch() {
+    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+    return scratch.data() + (64 - address % 64) % 64;
+  }
+
+  const std::int64_t index, count;
+  std::vector<float> x;  // rows that this thread norms for itself
+  QuantizedBuffer quantized;
+  std::vector<std::uint8_t> scratch;  // attention's
+  std::vector<BestLogit> best;        // by logits row, of this thread's tiles
+};
+
+Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWeights> weights,
+             std::int64_t num_blocks, std::int32_t block_size, KvType kv_type,
+             std::int64_t max_batch_tokens)
+    : threads_(threads),
+      isa_(isa),
+      weights_(std::move(weights)),
+      shape_(weights_->shape),
+      kv_pool_({shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, block_size, kv_type},
+               num_blocks),
+      logits_stride_(padded(shape_.vocab_size)),
+      qkv_stride_(std::int64_t{shape_.num_all_heads()} * shape_.head_dim),
+      ffn_stride_(2 * std::int64_t{shape_.ffn_size}) {
+  if (max_batch_tokens < 1 || max_batch_tokens > kMaxBatchTokens) {
+    throw std::invalid_argument("max_batch_tokens is out of range");
+  }
+  for (const std::int32_t window : shape_.windows) {
+    const auto found = std::find(plan_windows_.begin(), plan_windows_.end(), window);
+    layer_plan_.push_back(std::int32_t(found - plan_windows_.begin()));
+    if (found == plan_windows_.end()) plan_windows_.push_back(window);
+  }
+  plans_.resize(plan_windows_.size());
+  next_task_.reset(new std::atomic<std::int64_t>[std::size_t(shape_.num_layers)]);
+  cosines_.resize(shape_.ropes.size());
+  sines_.resize(shape_.ropes.size());
+  const std::int64_t max_cols = std::max(shape_.hidden_size, shape_.q_width());
+  const std::int32_t group = shape_.num_heads / shape_.num_kv_heads;
+  const std::size_t scratch_bytes = kv_attention_scratch_bytes(
+      std::size_t(std::max(kKvTileRows, group)), std::size_t(shape_.head_dim));
+  for (std::size_t thread = 0; thread < threads_.num_threads(); ++thread) {
+    per_thread_.push_back(
+        std::make_unique<Thread>(thread, threads_.num_threads(), max_cols, scratch_bytes));
+  }
+  reserve(max_batch_tokens, 1);
+}
+
+Model::~Model() = default;
+
+void Model::reserve(std::int64_t num_tokens, std::int64_t num_logits_rows) {
+  if (num_logits_rows > logits_capacity_) {  // views of the old ones keep them alive
+    logits_.reset(new float[std::size_t(num_logits_rows * logits_stride_)],
+                  std::default_delete<float[]>());
+    logits_capacity_ = num_logits_rows;
+  }
+  if (num_tokens <= capacity_) return;
+  const auto rows = std::size_t(num_tokens);
+  const std::int64_t max_cols = std::max(shape_.hidden_size, shape_.q_width());
+  hidden_.resize(rows * std::size_t(shape_.hidden_size));
+  qkv_.resize(rows * std::size_t(qkv_stride_));
+  attended_.resize(rows * std::size_t(shape_.q_width()));
+  normed_.resize(rows * std::size_t(shape_.hidden_size));
+  gate_up_.resize(rows * std::size_t(ffn_stride_));
+  if (shape_.post_norms) projected_.resize(rows * std::size_t(shape_.hidden_size));
+  for (std::size_t rope = 0; rope < cosines_.size(); ++rope) {
+    cosines_[rope].resize(rows * std::size_t(shape_.rotary_dim / 2));
+    sines_[rope].resize(rows * std::size_t(shape_.rotary_dim / 2));
+  }
+  quantized_ = std::make_unique<QuantizedBuffer>(num_tokens, max_cols);
+  quantized_ffn_ = std::make_unique<QuantizedBuffer>(num_tokens, shape_.ffn_size);
+  capacity_ = num_tokens;
+}
+
+void Model::plan_attention() {
+  std::int64_t num_floats = 0;
+  for (std::size_t index = 0; index < plans_.size(); ++index) {
+    plans_[index].make(rows_, kv_pool_.layout(), shape_.num_heads, plan_windows_[index]);
+    num_floats = std::max(num_floats, plans_[index].num_partial_floats());
+  }
+  if (std::size_t(num_floats) > partials_.size()) partials_.resize(std::size_t(num_floats));
+  for (AttentionPlan& plan : plans_) plan.set_partials(partials_.data());
+  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
+    next_task_[std::size_t(layer)].store(0, std::memory_order_relaxed);
+  }
+}
+
+void Model::step(const StepArrays& arrays) {
+  const std::lock_guard<std::mutex> call(calls_);
+  if (arrays.num_tokens > kMaxBatchTokens) throw std::invalid_argument("too many tokens in a step");
+  rows_.take(arrays, {shape_.vocab_size, kv_pool_.num_blocks(), kv_pool_.layout().block_size,
+                      shape_.max_context_tokens});
+  best_.assign(rows_.logits_rows.size(), {-INFINITY, -1, 0});
+  if (arrays.num_tokens == 0) return;
+  reserve(arrays.num_tokens, arrays.num_logits_rows);
+  plan_attention();
+  for (const auto& thread : per_thread_) thread->best.assign(best_.size(), {-INFINITY, -1, 0});
+  threads_.run_all([this](std::size_t thread, std::size_t num_threads) { run(thread, num_threads); });
+  find_best();
+}
+
+void Model::find_best() {
+  for (const auto& thread : per_thread_) {  // in the order of their ids: the lowest of equals stays
+    for (std::size_t row = 0; row < best_.size(); ++row) {
+      const BestLogit& found = thread->best[row];
+      best_[row].is_broken |= found.is_broken;
+      if (found.id < 0 || (best_[row].id >= 0 && found.value <= best_[row].value)) continue;
+      best_[row].value = found.value;
+      best_[row].id = found.id;
+    }
+  }
+}
+
+void Model::run(std::size_t thread, std::size_t) {
+  Thread& self = *per_thread_[thread];
+  embed(self);
+  threads_.barrier();
+  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
+    attention_layer(self, layer);
+    ffn_layer(self, layer);
+  }
+  head(self);
+}
+
+// Every step of a layer ends at a barrier: what one writes, all read next.
+void Model::attention_layer(Thread& self, std::int32_t layer) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  const AttentionPlan& plan = plans_[std::size_t(layer_plan_[std::size_t(layer)])];
+  // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
+  const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.num_tokens());
+  const Span heads = self.share(shape_.num_all_heads());
+  multiply(weights.qkv, in, rows_.num_tokens(),
+           {heads.first * shape_.head_dim, heads.end * shape_.head_dim}, qkv_.data(), qkv_stride_,
+           Epilogue::store);
+  take_heads(self, layer, heads.first, heads.end);
+  threads_.barrier();
+  // 3. Attention: whoever is free takes the next task.
+  const KvAttentionArgs args{qkv_.data(),
+                             attended_.data(),
+                             kv_pool_.layer(layer),
+                             qkv_stride_,
+                             shape_.q_width(),
+                             kv_pool_.layout().block_bytes(),
+                             kv_pool_.layout(),
+                             shape_.query_scale,
+                             shape_.attention_softcap,
+                             shape_.windows[std::size_t(layer)],
+                             shape_.num_heads};
+  std::atomic<std::int64_t>& next = next_task_[std::size_t(layer)];
+  const auto num_tasks = std::int64_t(plan.tasks().size());
+  for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
+    isa_.kv_attention(args, plan.tasks()[std::size_t(task)], self.aligned_scratch());
+  }
+  threads_.barrier();
+  // 4. Output projection into the residual stream.
+  const Operand attended = attended_rows(self, plan, weights.attention_output);
+  add_projection(self, weights.attention_output, attended, weights.post_attention_norm);
+}
+
+void Model::ffn_layer(Thread& self, std::int32_t layer) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.num_tokens());
+  Operand activated{gate_up_.data(), ffn_stride_, quantized_ffn_->rows(shape_.ffn_size)};
+  activate(self, layer, in, activated);
+  threads_.barrier();
+  add_projection(self, weights.down, activated, weights.post_ffn_norm);
+}
+
+void Model::embed(Thread& self) {
+  const Span span = self.share(rows_.num_tokens());
+  const std::int64_t half = shape_.rotary_dim / 2;
+  for (std::int64_t row = span.first; row < span.end; ++row) {
+    float* hidden = hidden_.data() + row * shape_.hidden_size;
+    weights_->embedding[0].dequantize_row(rows_.token_ids[std::size_t(row)], hidden);
+    if (shape_.embedding_scale != 1) {
+      isa_.rows->scale(hidden, shape_.embedding_scale, shape_.hidden_size);
+    }
+    for (std::size_t index = 0; index < shape_.ropes.size(); ++index) {
+      const ModelShape::Rope& rope = shape_.ropes[index];
+      for (std::int64_t pair = 0; pair < half; ++pair) {
+        const double angle =
+            rows_.positions[std::size_t(row)] * rope.inverse_frequencies[std::size_t(pair)];
+        cosines_[index][std::size_t(row * half + pair)] = float(std::cos(angle)) * rope.attention_factor;
+        sines_[index][std::size_t(row * half + pair)] = float(std::sin(angle)) * rope.attention_factor;
+      }
+    }
+  }
+}
+
+// Rows of the residual stream, normed and in the forms that `projection` takes.  rows: which ones,
+// null for all.
+Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
+                         const Projection& projection, const std::int32_t* rows,
+                         std::int64_t num_rows) {
+  const std::int64_t width = shape_.hidden_size;
+  const bool alone = num_rows <= kAloneRows;
+  const Operand out{alone ? self.x.data() : normed_.data(), width,
+                    (alone ? self.quantized : *quantized_).rows(width)};
+  const Span span = alone ? Span{0, num_rows} : self.share(num_rows);
+  for (std::int64_t row = span.first; row < span.end; ++row) {
+    // Where only the quantized form is read, the other need not leave the cache.
+    float* to = projection.takes_f32() ? out.x + row * width : self.x.data();
+    const float* from = hidden_.data() + (rows == nullptr ? row : rows[row]) * width;
+    isa_.rows->rms_norm(from, weight.data(), shape_.eps, width, to);
+    if (projection.takes_int8()) isa_.matmul.quantize_row(to, out.quantized, row);
+  }
+  if (!alone) threads_.barrier();
+  return out;
+}
+
+void Model::take_heads(Thread&, std::int32_t layer, std::int64_t first_head, std::int64_t end_head) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  for (std::int64_t row = 0; row < rows_.num_tokens(); ++row) {
+    for (std::int64_t head = first_head; head < end_head; ++head) take_head(weights, layer, row, head);
+  }
+}
+
+// Bias, norm and rotation of one head of one row; a key or value is stored.
+void Model::take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
+                      std::int64_t head) {
+  const std::int64_t head_dim = shape_.head_dim;
+  float* x = qkv_.data() + row * qkv_stride_ + head * head_dim;
+  const bool is_query = head < shape_.num_heads;
+  const bool is_value = head >= shape_.num_heads + shape_.num_kv_heads;
+  if (shape_.qkv_bias) isa_.rows->add(x, weights.qkv_bias.data() + head * head_dim, head_dim);
+  if (!is_value) {
+    if (shape_.qk_norm) {
+      const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
+      isa_.rows->rms_norm(x, norm.data(), shape_.eps, head_dim, x);
+    }
+    const auto rope = std::size_t(shape_.layer_rope[std::size_t(layer)]);
+    const std::int64_t at = row * (shape_.rotary_dim / 2);
+    isa_.rows->rotate(x, cosines_[rope].data() + at, sines_[rope].data() + at, shape_.rotary_dim,
+                      shape_.rope_style);
+  }
+  if (is_query) return;
+  const std::int64_t kv_head = (head - shape_.num_heads) % shape_.num_kv_heads;
+  const std::int64_t slot = rows_.slots[std::size_t(row)];
+  const std::int32_t block_size = kv_pool_.layout().block_size;
+  isa_.kv_write(kv_pool_.layout(), kv_pool_.head(slot / block_size, layer, kv_head),
+                int(slot % block_size), is_value ? nullptr : x, is_value ? x : nullptr);
+}
+
+// Attention's output in the forms that `projection` takes; parts of a context are merged.
+Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection) {
+  const std::int64_t width = shape_.q_width(), head_dim = shape_.head_dim;
+  const bool alone = rows_.num_tokens() <= kAloneRows;
+  const Operand out{alone ? self.x.data() : attended_.data(), width,
+                    (alone ? self.quantized : *quantized_).rows(width)};
+  const Span span = alone ? Span{0, rows_.num_tokens()} : self.share(rows_.num_tokens());
+  for (std::int64_t row = span.first; row < span.end; ++row) {
+    float* to = out.x + row * width;
+    if (plan.parts(rows_, row, 0).count == 1) {
+      if (alone) std::copy_n(attended_.data() + row * width, width, to);
+    } else {
+      for (std::int64_t head = 0; head < shape_.num_heads; ++head) {
+        const AttentionPlan::Parts parts = plan.parts(rows_, row, head);
+        isa_.kv_merge(parts.first, parts.count, parts.stride, int(head_dim), to + head * head_dim);
+      }
+    }
+    if (projection.takes_int8()) isa_.matmul.quantize_row(to, out.quantized, row);
+  }
+  if (!alone) threads_.barrier();
+  return out;
+}
+
+// The thread's share of the gated activations, written over the gates and quantized.
+void Model::activate(Thread& self, std::int32_t layer, const Operand& in, Operand& out) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  const std::int64_t width = shape_.ffn_size;
+  const Span groups = self.share((width + kGroup - 1) / kGroup);
+  const Span span{groups.first * kGroup, std::min(groups.end * kGroup, width)};
+  if (span.first >= span.end) return;
+  const std::int64_t num_rows = rows_.num_tokens();
+  multiply(weights.gate_up, in, num_rows, span, gate_up_.data(), ffn_stride_, Epilogue::store);
+  multiply(weights.gate_up, in, num_rows, {width + span.first, width + span.end}, gate_up_.data(),
+           ffn_stride_, Epilogue::store);
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    float* gate = gate_up_.data() + row * ffn_stride_ + span.first;
+    isa_.rows->activate(gate, gate + width, span.end - span.first, shape_.activation);
+    if (!weights.down.takes_int8()) continue;
+    const std::int64_t group = (row * width + span.first) / kGroup;
+    const QuantizedRows& all = out.quantized;
+    const QuantizedRows part{all.codes + row * width + span.first, all.scales + group,
+                             all.scaled_sums + group,              all.sums + group,
+                             all.half_sums + group,                span.end - span.first};
+    isa_.matmul.quantize_row(gate, part, 0);
+  }
+}
+
+// hidden += projection(in), normed before if there is a post_norm.  Ends at a barrier.
+void Model::add_projection(Thread& self, const Projection& projection, const Operand& in,
+                           const std::vector<float>& post_norm) {
+  const std::int64_t width = shape_.hidden_size, num_rows = rows_.num_tokens();
+  const Span tiles = self.share((width + kTileOutputs - 1) / kTileOutputs);
+  const Span outputs{tiles.first * kTileOutputs, std::min(tiles.end * kTileOutputs, width)};
+  if (post_norm.empty()) {
+    multiply(projection, in, num_rows, outputs, hidden_.data(), width, Epilogue::add);
+  } else {
+    multiply(projection, in, num_rows, outputs, projected_.data(), width, Epilogue::store);
+    threads_.barrier();
+    const Span rows = self.share(num_rows);
+    for (std::int64_t row = rows.first; row < rows.end; ++row) {
+      float* projected = projected_.data() + row * width;
+      isa_.rows->rms_norm(projected, post_norm.data(), shape_.eps, width, projected);
+      isa_.rows->add(hidden_.data() + row * width, projected, width);
+    }
+  }
+  threads_.barrier();
+}
+
+void Model::multiply(const Projection& projection, const Operand& in, std::int64_t num_rows,
+                     Span outputs, float* out, std::int64_t out_stride, Epilogue epilogue) const {
+  if (outputs.first >= outputs.end) return;
+  projection.multiply(isa_.matmul, in.quantized, in.x, in.stride, num_rows, outputs.first,
+                      outputs.end, out, out_stride, epilogue);
+}
+
+void Model::head(Thread& self) {
+  const auto num_rows = std::int64_t(rows_.logits_rows.size());
+  if (num_rows == 0) return;
+  const Operand in = norm_rows(self, weights_->output_norm, weights_->head,
+                               rows_.logits_rows.data(), num_rows);
+  const std::int64_t vocab = shape_.vocab_size;
+  const Span tiles = self.share((vocab + kTileOutputs - 1) / kTileOutputs);
+  for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
+    const std::int64_t end_tile = std::min(tile + kHeadTiles, tiles.end);
+    const Span outputs{tile * kTileOutputs, std::min(end_tile * kTileOutputs, vocab)};
+    multiply(weights_->head, in, num_rows, outputs, logits_.get(), logits_stride_, Epilogue::store);
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      float* logits = logits_.get() + row * logits_stride_ + outputs.first;
+      const std::int64_t width = outputs.end - outputs.first;
+      if (shape_.final_softcap != 0) isa_.rows->soft_cap(logits, shape_.final_softcap, width);
+      isa_.rows->scan(logits, width, std::int32_t(outputs.first), nullptr,
+                      &self.best[std::size_t(row)]);
+    }
+  }
+}
+
+}  // namespace starshade

@@ -1,0 +1,96 @@
+// How does a step's batch become logits?  One pass of all threads over all layers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "isa.h"
+#include "kv_pool.h"
+#include "model_weights.h"
+#include "step_rows.h"
+#include "thread_pool.h"
+
+namespace starshade {
+
+// Float rows, and the same rows quantized; a projection reads whichever it takes.
+struct Operand {
+  float* x;
+  std::int64_t stride;
+  QuantizedRows quantized;
+};
+
+// Weights with a KV pool and scratch of its own: one engine's. One caller at a time.
+class Model {
+ public:
+  Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWeights> weights,
+        std::int64_t num_blocks, std::int32_t block_size, KvType kv_type,
+        std::int64_t max_batch_tokens);
+  ~Model();
+
+  // Computes the batch; results stay until the next step.  Throws what StepRows::take throws,
+  // before anything is written.  More tokens than max_batch_tokens enlarge the scratch.
+  void step(const StepArrays& arrays);
+
+  const ModelWeights& weights() const { return *weights_; }
+  KvPool& kv_pool() { return kv_pool_; }
+  std::int64_t num_logits_rows() const { return std::int64_t(rows_.logits_rows.size()); }
+  std::int64_t logits_stride() const { return logits_stride_; }
+  const std::shared_ptr<float>& logits() const { return logits_; }
+  const std::vector<BestLogit>& best() const { return best_; }
+
+ private:
+  struct Thread;  // scratch of one
+  struct Span { std::int64_t first, end; };
+
+  void reserve(std::int64_t num_tokens, std::int64_t num_logits_rows);
+  void plan_attention();
+  void find_best();
+
+  // The parts of a step, run by every thread.
+  void run(std::size_t thread, std::size_t num_threads);
+  void embed(Thread& self);
+  void attention_layer(Thread& self, std::int32_t layer);
+  void ffn_layer(Thread& self, std::int32_t layer);
+  void head(Thread& self);
+
+  Operand norm_rows(Thread& self, const std::vector<float>& weight, const Projection& projection,
+                    const std::int32_t* rows, std::int64_t num_rows);
+  Operand attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection);
+  void take_heads(Thread& self, std::int32_t layer, std::int64_t first_head, std::int64_t end_head);
+  void take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
+                 std::int64_t head);
+  void activate(Thread& self, std::int32_t layer, const Operand& in, Operand& out);
+  void add_projection(Thread& self, const Projection& projection, const Operand& in,
+                      const std::vector<float>& post_norm);
+  void multiply(const Projection& projection, const Operand& in, std::int64_t num_rows, Span outputs,
+                float* out, std::int64_t out_stride, Epilogue epilogue) const;
+
+  std::mutex calls_;
+  ThreadPool& threads_;
+  const Isa& isa_;
+  std::shared_ptr<const ModelWeights> weights_;
+  const ModelShape& shape_;
+  KvPool kv_pool_;
+  std::int64_t logits_stride_, qkv_stride_, ffn_stride_;
+
+  StepRows rows_;
+  std::vector<std::int32_t> plan_windows_;  // distinct ones
+  std::vector<AttentionPlan> plans_;        // by distinct window
+  std::vector<std::int32_t> layer_plan_;    // by layer: index into plans_
+  std::unique_ptr<std::atomic<std::int64_t>[]> next_task_;  // by layer
+
+  // Scratch, sized for capacity_ rows.
+  std::int64_t capacity_ = 0;
+  std::vector<float> hidden_, qkv_, attended_, normed_, gate_up_, projected_, partials_;
+  std::vector<std::vector<float>> cosines_, sines_;  // by rope table: (T, rotary_dim / 2)
+  std::unique_ptr<QuantizedBuffer> quantized_, quantized_ffn_;
+  std::vector<std::unique_ptr<Thread>> per_thread_;
+  std::shared_ptr<float> logits_;
+  std::int64_t logits_capacity_ = 0;
+  std::vector<BestLogit> best_;
+};
+
+}  // namespace starshade

@@ -1,0 +1,154 @@
+#include "step_rows.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace starshade {
+namespace {
+
+// Sequences with more rows than this have tasks enough.
+constexpr std::int32_t kSplitQueries = 8;
+// Tiles of keys of one part; the longer ones where the context is long enough for both threads of
+// a small machine to have several. Multiples of kChunkTiles.
+constexpr std::int32_t kShortPartTiles = 8, kLongPartTiles = 16;
+constexpr std::int32_t kLongContextTiles = 32;
+
+void require(bool holds, const char* what, std::int64_t sequence) {
+  if (!holds) throw std::invalid_argument(what + (" of sequence " + std::to_string(sequence)));
+}
+
+void require_range(bool holds, const char* what, std::int64_t row) {
+  if (!holds) throw std::out_of_range(what + (" of row " + std::to_string(row)));
+}
+
+}  // namespace
+
+void StepRows::take(const StepArrays& arrays, const StepLimits& limits) {
+  const std::int64_t num_tokens = arrays.num_tokens;
+  if (arrays.query_starts[0] != 0 || arrays.query_starts[arrays.num_sequences] != num_tokens) {
+    throw std::invalid_argument("the sequences' rows are not all rows");
+  }
+  const std::int64_t num_slots = limits.num_blocks * limits.block_size;
+  for (std::int64_t row = 0; row < num_tokens; ++row) {
+    const std::int32_t token_id = arrays.token_ids[row], position = arrays.positions[row];
+    require_range(token_id >= 0 && token_id < limits.vocab_size, "unknown token id", row);
+    require_range(position >= 0 && position < limits.max_positions, "impossible position", row);
+    require_range(arrays.slots[row] >= 0 && arrays.slots[row] < num_slots, "unknown slot", row);
+  }
+  for (std::int64_t index = 0; index < arrays.num_logits_rows; ++index) {
+    const std::int32_t row = arrays.logits_rows[index];
+    require_range(row >= 0 && row < num_tokens, "logits wanted", row);
+  }
+  token_ids.assign(arrays.token_ids, arrays.token_ids + num_tokens);
+  positions.assign(arrays.positions, arrays.positions + num_tokens);
+  slots.assign(arrays.slots, arrays.slots + num_tokens);
+  logits_rows.assign(arrays.logits_rows, arrays.logits_rows + arrays.num_logits_rows);
+  sequences.clear();
+  sequence_of.clear();
+  // Reserved, because sequences point into it.
+  block_ids_.clear();
+  block_ids_.reserve(std::size_t(arrays.num_sequences * arrays.table_width));
+  for (std::int64_t index = 0; index < arrays.num_sequences; ++index) {
+    take_sequence(arrays, limits, index);
+  }
+}
+
+void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
+                             std::int64_t index) {
+  const std::int32_t first_row = arrays.query_starts[index];
+  const std::int64_t rows = std::int64_t{arrays.query_starts[index + 1]} - first_row;
+  const std::int32_t context_len = arrays.context_lens[index];
+  require(rows >= 0 && first_row + rows <= arrays.num_tokens, "rows overlap", index);
+  require(rows <= context_len, "rows do not fit the context", index);
+  const std::int64_t used = (context_len + limits.block_size - 1) / limits.block_size;
+  require(used <= arrays.table_width, "the block table is too short for the context", index);
+  const std::int32_t* table = arrays.block_tables + index * arrays.table_width;
+  for (std::int64_t block = 0; block < used; ++block) {
+    if (table[block] < 0 || table[block] >= limits.num_blocks) {
+      throw std::out_of_range("unknown block id of sequence " + std::to_string(index));
+    }
+  }
+  if (rows == 0) return;
+  const std::int32_t first_position = context_len - std::int32_t(rows);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t position = first_position + row;
+    const std::int64_t slot = table[position / limits.block_size] * limits.block_size +
+                              position % limits.block_size;
+    require(arrays.positions[first_row + row] == position, "positions do not fit the context", index);
+    require(arrays.slots[first_row + row] == slot, "slots do not fit the block table", index);
+  }
+  const std::int32_t* copy = block_ids_.data() + block_ids_.size();
+  block_ids_.insert(block_ids_.end(), table, table + used);
+  sequence_of.insert(sequence_of.end(), std::size_t(rows), std::int32_t(sequences.size()));
+  sequences.push_back({first_row, std::int32_t(rows), first_position, copy});
+}
+
+void AttentionPlan::make(const StepRows& rows, const KvLayout& layout, std::int32_t num_heads,
+                         std::int32_t window) {
+  tasks_.clear();
+  partial_of_.clear();
+  cuts_.clear();
+  num_partial_floats_ = 0;
+  num_kv_heads_ = layout.num_kv_heads;
+  head_dim_ = layout.head_dim;
+  const std::int32_t group = group_ = num_heads / num_kv_heads_;
+  const auto tile_of = [&](std::int32_t position) {
+    return position / layout.block_size * layout.tiles() +
+           position % layout.block_size / kTileTokens;
+  };
+  for (const SequenceRows& sequence : rows.sequences) {
+    const bool is_split = sequence.num_queries <= kSplitQueries &&
+                          sequence.num_queries * group <= kKvTileRows;
+    const std::int32_t tile = is_split ? sequence.num_queries : std::max(1, kKvTileRows / group);
+    cuts_.push_back({1, num_partial_floats_});
+    // The last queries see the most keys: long tasks first.
+    for (std::int32_t end = sequence.num_queries; end > 0; end -= std::min(tile, end)) {
+      const std::int32_t first = std::max(0, end - tile);
+      const std::int32_t first_position = sequence.first_position + first;
+      const std::int32_t end_tile = tile_of(sequence.first_position + end - 1) + 1;
+      const std::int32_t seen = window == 0 ? 0 : std::max(0, first_position - window + 1);
+      const std::int32_t first_tile = tile_of(seen) / kChunkTiles * kChunkTiles;
+      const std::int32_t part_tiles = !is_split                     ? end_tile
+                                      : end_tile < kLongContextTiles ? kShortPartTiles
+                                                                     : kLongPartTiles;
+      const std::int32_t first_part = first_tile / part_tiles;
+      const std::int32_t num_parts = (end_tile + part_tiles - 1) / part_tiles - first_part;
+      const std::int64_t part_floats =
+          std::int64_t{end - first} * group * (head_dim_ + 2);
+      for (std::int32_t part = 0; part < num_parts; ++part) {
+        const std::int32_t start = (first_part + part) * part_tiles;
+        for (std::int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
+          tasks_.push_back({sequence.block_ids, sequence.first_row + first, end - first,
+                            first_position, kv_head, std::max(start, first_tile),
+                            std::min(start + part_tiles, end_tile), nullptr});
+          partial_of_.push_back(num_parts == 1 ? -1 : num_partial_floats_);
+          if (num_parts > 1) num_partial_floats_ += part_floats;
+        }
+      }
+      if (is_split) cuts_.back().num_parts = num_parts;
+    }
+  }
+}
+
+AttentionPlan::Parts AttentionPlan::parts(const StepRows& rows, std::int64_t row,
+                                          std::int64_t head) const {
+  const auto index = std::size_t(rows.sequence_of[std::size_t(row)]);
+  const SequenceRows& sequence = rows.sequences[index];
+  if (cuts_[index].num_parts == 1) return {1, nullptr, 0};
+  const std::int64_t row_floats = head_dim_ + 2;
+  const std::int64_t part_floats = std::int64_t{sequence.num_queries} * group_ * row_floats;
+  const std::int64_t in_part = (row - sequence.first_row) * group_ + head % group_;
+  return {cuts_[index].num_parts,
+          partials_ + cuts_[index].first_float + head / group_ * part_floats + in_part * row_floats,
+          num_kv_heads_ * part_floats};
+}
+
+void AttentionPlan::set_partials(float* partials) {
+  partials_ = partials;
+  for (std::size_t task = 0; task < tasks_.size(); ++task) {
+    tasks_[task].partial = partial_of_[task] < 0 ? nullptr : partials + partial_of_[task];
+  }
+}
+
+}  // namespace starshade
