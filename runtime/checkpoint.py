@@ -25,7 +25,7 @@ from runtime.tokenizer import Tokenizer, parse_folder_tokenizer
 from runtime.weights.errors import TensorMismatchError
 from runtime.weights.folder import ModelFolder
 from runtime.weights.gguf import GgufFile
-from runtime.weights.names import gguf_names, without_fused
+from runtime.weights.names import gguf_names, of_language_model, without_fused
 from runtime.weights.quantize import quantized
 from runtime.weights.source import Floats, TensorSource
 from runtime.weights.stored import StoredTensor
@@ -188,8 +188,11 @@ def _open_folder(path: Path) -> Checkpoint:
     folder = ModelFolder(path)
     try:
         config = hf_config.parse_config(folder.config)
+        tensors = folder.tensors
+        if hf_config.has_vision(folder.config):
+            tensors = of_language_model(tensors)
         named = gguf_names(
-            folder.tensors,
+            tensors,
             tied=hf_config.ties_embeddings(folder.config),
             post_norms=config.post_norms,
         )

@@ -119,6 +119,14 @@ def _llama(fields: Fields, model: _Model) -> dict[str, Any]:
     }
 
 
+def _smollm3(fields: Fields, model: _Model) -> dict[str, Any]:
+    """Every fourth layer has no positions: it turns by nothing."""
+    return _llama(fields, model) | {
+        "rope_tables": (_scaled_table(fields, model), rope_tables.still(model.rotary_dim)),
+        "layer_rope": tuple(int((layer + 1) % 4 == 0) for layer in range(model.num_layers)),
+    }
+
+
 def _qwen2(fields: Fields, model: _Model) -> dict[str, Any]:
     fields.require_unset("attention.sliding_window")
     return {"rope_tables": (_scaled_table(fields, model),), "qkv_bias": True}
@@ -242,4 +250,5 @@ _FAMILIES: Mapping[str, Callable[[Fields, _Model], dict[str, Any]]] = {
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "phi3": _phi3,
+    "smollm3": _smollm3,
 }

@@ -25,6 +25,11 @@ def plain(theta: float, rotary_dim: int) -> RopeTable:
     return RopeTable(inverse_frequencies=theta ** (-pairs / rotary_dim))
 
 
+def still(rotary_dim: int) -> RopeTable:
+    """Nothing turns: layers without positions."""
+    return RopeTable(inverse_frequencies=np.zeros(rotary_dim // 2))
+
+
 def divided(table: RopeTable, factors: float | Sequence[float] | Frequencies) -> RopeTable:
     """Linear scaling by one factor, or a factor for each pair (GGUF's rope_freqs tensor)."""
     divisors = np.asarray(factors, np.float64)

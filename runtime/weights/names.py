@@ -36,6 +36,23 @@ _INSIDE_POST_NORMS = _INSIDE | {
 _IGNORED = ".self_attn.rotary_emb.inv_freq"
 
 
+_VISION = ("vision_tower.", "multi_modal_projector.")
+
+
+def of_language_model(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Those of a model with a vision tower that compute text, by the names of a model without."""
+    kept: dict[str, StoredTensor] = {}
+    for hf_name, tensor in tensors.items():
+        if hf_name.removeprefix("model.").startswith(_VISION):
+            continue
+        name = hf_name.removeprefix("language_model.")
+        name = name.replace("model.language_model.", "model.", 1)
+        if name in kept:
+            raise TensorMismatchError(f"two tensors are both {name!r}")
+        kept[name] = tensor
+    return kept
+
+
 def gguf_names(
     tensors: Mapping[str, StoredTensor], *, tied: bool, post_norms: bool
 ) -> dict[str, StoredTensor]:

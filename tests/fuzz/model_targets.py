@@ -85,6 +85,8 @@ def model_config() -> Target:
         tiny_config(model_type="gemma3_text", head_dim=8, query_pre_attn_scalar=8, sliding_window=9)
         | {"layer_types": ["sliding_attention", "full_attention"]},
         tiny_config(model_type="qwen2", use_sliding_window=True, max_window_layers=1),
+        tiny_config(model_type="smollm3", no_rope_layers=[1, 0], no_rope_layer_interval=2),
+        {"model_type": "gemma3", "text_config": tiny_config(model_type=None)},
     ]
     return Target(
         name="model-config",

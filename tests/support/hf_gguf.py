@@ -93,7 +93,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], architecture: str) -> N
 def _as_converted(name: str, array: Array, config: dict[str, Any]) -> Array:
     if "gemma" in config["model_type"] and name.endswith("norm.weight"):
         return array + 1
-    if config["model_type"] in ("llama", "mistral"):
+    if config["model_type"] in ("llama", "mistral", "smollm3"):
         if "q_proj" in name:
             return _permuted(array, config["num_attention_heads"])
         if "k_proj" in name:

@@ -75,6 +75,7 @@ MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "hidden_size": 96,
         },
     ),
+    "smollm3": ("SmolLM3ForCausalLM", {"num_hidden_layers": 4}),
     "mistral": ("MistralForCausalLM", {"sliding_window": WINDOW}),
     "mistral-full": ("MistralForCausalLM", {"sliding_window": None, "head_dim": 32}),
     "qwen2": ("Qwen2ForCausalLM", {"tie_word_embeddings": True}),

@@ -1,5 +1,6 @@
 """Does every architecture give the logits that ``transformers`` gives, from both kinds of files?"""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,6 +96,25 @@ def test_sharded_folders_are_read(tmp_path: Path) -> None:
     folder = save_model(model, tmp_path, max_shard="100KB")
     assert len(list(folder.glob("*.safetensors"))) > 2
     decoder = load_reference(folder)
+    assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_the_language_model_of_one_with_vision_is_run(prefix: str, tmp_path: Path) -> None:
+    """As Gemma 3 is published from 4B on: under either prefix, with a tower that is left out."""
+    library: Any = pytest.importorskip("safetensors.numpy")
+    model = make_model("gemma3")
+    save_model(model, tmp_path)
+    path = tmp_path / "model.safetensors"
+    arrays = library.load_file(path)
+    renamed = {name.replace("model.", prefix, 1): array for name, array in arrays.items()}
+    for name in ("vision_tower.vision_model.x.weight", "multi_modal_projector.y.weight"):
+        renamed[name] = np.ones((2, 2), np.float32)
+    library.save_file(renamed, path, metadata={"format": "pt"})
+    text = json.loads((tmp_path / "config.json").read_text())
+    outer = {"model_type": "gemma3", "text_config": text, "vision_config": {"x": 1}}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
+    decoder = load_reference(tmp_path)
     assert_close(decoder.whole(tokens(NUM_TOKENS)), logits_of(model, tokens(NUM_TOKENS)))
 
 
