@@ -23,6 +23,7 @@ _NUM_BUCKETS: Final = 21 * _BUCKETS_PER_OCTAVE  # up to a million tokens
 _DECAY: Final = 0.995  # a finished request: about the last 200 count
 _PRIOR_TOKENS: Final = 512  # an answer's length before any was seen
 _PRIOR_WEIGHT: Final = 4.0
+_MAX_DOUBLINGS: Final = 20
 _MIN_WEIGHT: Final = 0.5  # below it nothing is known
 
 
@@ -46,17 +47,19 @@ class OutputHistory:
     def expected_tokens(self, sequence: Sequence) -> int:
         """How many more tokens the sequence is taken to generate, at least 1.
 
-        A sequence that was preempted, because outputs were longer than expected, is taken to run
-        to its bound.
+        One that was preempted, because outputs were longer than expected, is taken to double its
+        output, and with each further time to double that.
         """
         done = sequence.num_output_tokens
         bound = max(1, sequence.max_output_tokens - done)
-        if self._quantile >= 1 or sequence.num_preemptions:
+        if self._quantile >= 1:
             return bound
-        if self._quantile <= 0:
-            return 1
-        total = self._expected_totals()[self._bucket(done)]
-        return min(bound, max(1, (total or 2 * done) - done))
+        more = 1
+        if self._quantile > 0:
+            more = (self._expected_totals()[self._bucket(done)] or 2 * done) - done
+        if sequence.num_preemptions:
+            more = max(more, done << min(sequence.num_preemptions - 1, _MAX_DOUBLINGS))
+        return min(bound, max(1, more))
 
     def _bucket(self, num_tokens: int) -> int:
         return min(bisect_left(self._uppers, num_tokens), _NUM_BUCKETS - 1)

@@ -101,8 +101,11 @@ def test_outputs_are_expected_to_be_like_recent_ones() -> None:
     assert history.expected_tokens(make_sequence(max_tokens=50)) == 50
     # One that is longer already is like the longer ones.
     assert history.expected_tokens(make_sequence(max_tokens=4000, num_output=300)) > 1000
-    long.num_preemptions = 1
-    assert history.expected_tokens(long) == 4000
+    # One that was preempted is taken to double its output, then to do so again.
+    long.token_ids += [1] * 90
+    for num_preemptions, want in ((1, 90), (2, 180), (3, 360), (30, 3910)):
+        long.num_preemptions = num_preemptions
+        assert history.expected_tokens(long) == want
 
 
 @pytest.mark.parametrize(("quantile", "want"), [(1.0, 4000), (0.0, 1)])
@@ -134,7 +137,7 @@ def crowd(sim: Simulation, rng: np.random.Generator, *, num_requests: int = 60) 
         sim.arrive(0.03 * idx * float(rng.integers(0, 2)), head + own, max_tokens=max_tokens)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_with_known_lengths_nobody_is_ever_preempted_and_the_pool_is_used(seed: int) -> None:
     sim = Simulation(num_blocks=96, max_sequences=24, output_quantile=1.0)
     crowd(sim, np.random.default_rng(seed))
@@ -151,7 +154,7 @@ def test_with_known_lengths_nobody_is_ever_preempted_and_the_pool_is_used(seed: 
     assert num_running > 96 // np.median(by_size)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_preemption_is_one_wave_and_lets_nobody_in(seed: int) -> None:
     sim = Simulation(num_blocks=64, max_sequences=24, output_quantile=0.0)
     crowd(sim, np.random.default_rng(seed))
@@ -188,3 +191,13 @@ def test_when_nothing_runs_the_next_starts_whatever_is_expected() -> None:
     sim.arrive(0, 100, max_tokens=1000, num_output=20)
     stats = sim.run()
     assert sum(step.num_admitted for step in stats) == 2
+
+
+def test_a_misjudged_crowd_still_runs_side_by_side() -> None:
+    """Bounds of the whole pool are no reason to run one at a time after a preemption."""
+    sim = Simulation(num_blocks=64, output_quantile=0.0)
+    for _ in range(24):
+        sim.arrive(0, 48, max_tokens=900, num_output=150)
+    stats = sim.run()
+    assert sum(step.num_preempted for step in stats) > 0
+    assert np.mean([step.num_decode_tokens for step in stats]) > 3
