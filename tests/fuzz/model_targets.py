@@ -34,6 +34,8 @@ class _NoDevice(TorchDevice):
     def upload(self, array: npt.NDArray[Any]) -> Any:
         return array
 
+    weights = upload
+
 
 def _load(path: Path) -> None:
     with open_checkpoint(path) as checkpoint:
