@@ -1,10 +1,13 @@
 """What was checked on the way to a verdict, in order?"""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import TracebackType
 
 from attestation.errors import AttestationError
 from attestation.model import Check
+
+MAX_KNOWN = 256
 
 
 @dataclass(slots=True)
@@ -42,6 +45,12 @@ class CheckLog:
         self.checks.append(Check(name=self.prefix + name, outcome="not_applicable", reason=reason))
 
 
+@lru_cache(maxsize=MAX_KNOWN)
+def _passed(name: str, reason: str) -> Check:
+    """Steps that pass say the same each time, and nothing of the Evidence."""
+    return Check(name=name, outcome="pass", reason=reason)
+
+
 class _Step:
     """The context of one step; no generator: a verdict has a dozen of these."""
 
@@ -63,7 +72,6 @@ class _Step:
     ) -> None:
         if err is None:
             log = self._log
-            name = log.prefix + self._name
-            log.checks.append(Check(name=name, outcome="pass", reason=self._passed))
+            log.checks.append(_passed(log.prefix + self._name, self._passed))
         elif isinstance(err, AttestationError):
             self._log.fail(self._name, err)

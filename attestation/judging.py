@@ -17,7 +17,6 @@ from attestation.nras.jwks import Jwks
 from attestation.nvidia.chain import verify_device_chain
 from attestation.policy import AppraisalPolicy
 from attestation.snp.azure import TpmAnswer
-from attestation.tdx.quote import parse_quote
 from attestation.tinfoil import parse_tinfoil
 
 _NO_CONNECTION = "channel: no connection is bound: no TLS key was compared with the keyset's"
@@ -105,11 +104,6 @@ def _report(label: str, endorsements: object, request: Request, *, zeros: int) -
     )
 
 
-def _quote(request: Request) -> AttestationResult:
-    parse_quote(request.evidence)  # malformed Evidence is that, whether or not collateral is there
-    return _report("tdx", request.files.tdx, request, zeros=32)
-
-
 def _azure(request: Request) -> AttestationResult:
     if request.tpm is None:
         return _report("azure-snp", request.files.snp(), request, zeros=32)
@@ -154,7 +148,7 @@ def _nras(request: Request) -> AttestationResult:
 _JUDGES: Mapping[Kind, Callable[[Request], AttestationResult]] = {
     "bundle": _bundle,
     "tinfoil": _tinfoil,
-    "quote": _quote,
+    "quote": lambda request: _report("tdx", request.files.tdx, request, zeros=32),
     "snp": lambda request: _report("snp", request.files.snp(), request, zeros=32),
     "azure-snp": _azure,
     "gpu": _gpu,

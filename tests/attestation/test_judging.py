@@ -200,7 +200,25 @@ def test_devices_that_a_policy_refuses_are_not_looked_at(kind: Kind, what: str) 
 
     assert [check.name for check in result.checks] == ["evidence_kind", "remaining"]
     assert not result.is_accepted
-    assert what in result.checks[0].reason
+    assert result.code == "evidence_refused"
+    assert result.checks[0].reason == f"the policy takes no {what} and some came"
+
+
+def test_two_devices_are_one_piece_of_evidence() -> None:
+    entries = [sessions.gpu_entry(device, NONCE) for device in (hopper(), hopper(1))]
+    result = appraise_gpus(
+        entries, nonce=NONCE, at=AT, policy=sessions.relaxed(), anchors=sessions.all_anchors()
+    )
+
+    both = entries[0].report + entries[1].report
+    assert result.evidence_sha256 == hashlib.sha256(both).hexdigest()
+
+
+def test_a_pinned_root_stays_what_it_is_when_it_is_added_by_hand() -> None:
+    shipped = load_anchors()
+    root = FakeTee().pki.root.public_bytes(Encoding.DER)
+
+    assert shipped.with_foreign(root, source="test") == shipped
 
 
 def test_no_devices_are_none() -> None:
