@@ -197,6 +197,21 @@ class EngineSettings:
             rules.between(1, 60_000),
         ),
     ] = 100
+    max_draft_tokens: Annotated[
+        int,
+        Key(
+            "Most tokens guessed at once for one sequence and checked in its next step; 0 is off. "
+            "No answer depends on it.",
+            rules.between(0, 32),
+        ),
+    ] = 7
+    max_draft_rows: Annotated[
+        int,
+        Key(
+            "Guesses are made while the sequences that decode and all their guesses are no more.",
+            rules.between(2, 4096),
+        ),
+    ] = 8
     max_context_tokens: Annotated[
         int,
         Key(

@@ -3,8 +3,9 @@
 Every parameter is either honoured, listed in ``IGNORED_PARAMETERS``, or refused with
 ``unsupported_parameter``; nothing is silently dropped. A value that asks for the default
 behaviour (``n: 1``, ``logprobs: false``) is accepted because honouring it needs nothing.
-Shape: https://platform.openai.com/docs/api-reference/chat/create; ``top_k`` and ``ignore_eos``
-are extensions that other servers share.
+Shape: https://platform.openai.com/docs/api-reference/chat/create; ``top_k``, ``min_p``,
+``repetition_penalty``, ``guided_regex``, ``guided_choice`` and ``ignore_eos`` are extensions that
+other servers share.
 """
 
 import json
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from gateway.problems import GatewayError
+from gateway.response_format import TAGS, JsonSchemaFormat, ResponseFormat, TextFormat
 
 MAX_MESSAGES: Final = 2048
 MAX_CONTENT_PARTS: Final = 1024
@@ -23,6 +25,10 @@ MAX_STOP_STRINGS: Final = 4  # OpenAI's bound
 MAX_STOP_CHARS: Final = 256
 MAX_MODEL_NAME_CHARS: Final = 128
 MAX_OUTPUT_TOKENS: Final = 1 << 20
+MAX_TOP_LOGPROBS: Final = 20  # OpenAI's bound
+MAX_LOGIT_BIASES: Final = 1024
+MAX_GRAMMAR_CHARS: Final = 32_768
+MAX_CHOICES: Final = 512
 _MAX_SHOWN_PARAM_CHARS: Final = 96
 
 IGNORED_PARAMETERS: Final = frozenset({"user", "safety_identifier"})
@@ -31,16 +37,10 @@ IGNORED_PARAMETERS: Final = frozenset({"user", "safety_identifier"})
 _NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         "n": (1,),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
-        "logit_bias": ({},),
         "tools": ([],),
         "tool_choice": ("none", "auto"),
         "parallel_tool_calls": (True, False),
         "functions": ([],),
-        "response_format": ({"type": "text"},),
         "modalities": (["text"],),
         "store": (False,),
         "service_tier": ("auto", "default"),
@@ -59,6 +59,9 @@ def _require_unicode(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_require_unicode)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+TokenId = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
+Choice = Annotated[Text, Field(min_length=1, max_length=MAX_GRAMMAR_CHARS)]
 
 
 class _Wire(BaseModel):
@@ -102,11 +105,31 @@ class ChatRequest(_Wire):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    logit_bias: (
+        Annotated[
+            dict[TokenId, Annotated[float, Field(ge=-100, le=100)]],
+            Field(max_length=MAX_LOGIT_BIASES),
+        ]
+        | None
+    ) = Field(default=None, repr=False)
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] | None = (
         Field(default=None, repr=False)
     )
     ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = Field(default=None, repr=False)
+    guided_regex: Annotated[Text, Field(min_length=1, max_length=MAX_GRAMMAR_CHARS)] | None = Field(
+        default=None, repr=False
+    )
+    guided_choice: Annotated[list[Choice], Field(min_length=1, max_length=MAX_CHOICES)] | None = (
+        Field(default=None, repr=False)
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -124,6 +147,11 @@ class ChatRequest(_Wire):
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens
         return self.max_tokens
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """None: no log probabilities at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     def stop_strings(self) -> tuple[str, ...]:
         if self.stop is None:
@@ -146,15 +174,39 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         raise GatewayError("invalid_type", "The request body must be a JSON object.")
     known = {name: item for name, item in value.items() if _is_kept(name, item)}
     try:
-        return ChatRequest.model_validate(known)
+        request = ChatRequest.model_validate(known)
     except ValidationError as err:
         failure = _first_failure(err)
+    else:
+        _require_consistent(request)
+        return request
     raise failure
+
+
+def _require_consistent(request: ChatRequest) -> None:
+    if request.top_logprobs and not request.logprobs:
+        raise GatewayError(
+            "invalid_value", "'top_logprobs' needs 'logprobs'.", param="top_logprobs"
+        )
+    response_format = request.response_format
+    grammars = {
+        "guided_regex": request.guided_regex is not None,
+        "guided_choice": request.guided_choice is not None,
+        "response_format": not (response_format is None or isinstance(response_format, TextFormat)),
+    }
+    asked = [name for name, is_asked in grammars.items() if is_asked]
+    if len(asked) > 1:
+        raise GatewayError(
+            "invalid_value", f"'{asked[0]}' and '{asked[1]}' exclude each other.", param=asked[0]
+        )
 
 
 def inner_body(request: ChatRequest) -> bytes:
     """The validated request as the worker receives it; a streamed one always reports usage."""
-    value = request.model_dump(exclude_none=True)
+    value = request.model_dump(exclude_none=True, by_alias=True)
+    if isinstance(request.response_format, JsonSchemaFormat):  # where null means something
+        schema = request.response_format.json_schema.schema_object
+        value["response_format"]["json_schema"]["schema"] = schema
     if request.is_streamed:
         value["stream_options"] = {"include_usage": True}
     else:
@@ -169,8 +221,6 @@ def _is_kept(name: str, item: Any) -> bool:
         return False
     neutral = _NEUTRAL_VALUES.get(name, ())
     if any(type(item) is type(accepted) and item == accepted for accepted in neutral):
-        return False
-    if name in {"frequency_penalty", "presence_penalty"} and item == 0:
         return False
     shown = _shown(name)
     raise GatewayError(
@@ -193,6 +243,16 @@ def _first_failure(err: ValidationError) -> GatewayError:
         return GatewayError(
             "unsupported_parameter", f"Unsupported parameter: '{param}'.", param=param
         )
+    if kind == "union_tag_invalid":
+        return GatewayError(
+            "unsupported_parameter", f"Unsupported value for '{param}.type'.", param=param
+        )
+    if kind == "union_tag_not_found":
+        return GatewayError(
+            "missing_required_parameter",
+            f"Missing required parameter: '{param}.type'.",
+            param=f"{param}.type",
+        )
     if kind == "literal_error" and param.endswith((".type", ".role", ".include_obfuscation")):
         code = "unsupported_parameter" if not param.endswith(".role") else "invalid_value"
         return GatewayError(code, f"Unsupported value for '{param}': {detail['msg']}.", param=param)
@@ -207,6 +267,8 @@ def _is_type(kind: str) -> bool:
 def _param_path(loc: tuple[int | str, ...]) -> str:
     """`messages[0].content`: without the names that pydantic adds for union branches."""
     path = ""
+    if loc[:1] == ("response_format",) and len(loc) > 1 and loc[1] in TAGS:
+        loc = (loc[0], *loc[2:])  # pydantic's name of the branch
     for item in loc:
         if isinstance(item, int):
             path += f"[{item}]"

@@ -7,7 +7,7 @@ the model, and any client that seals to its key can reach it.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -16,8 +16,19 @@ from gateway.faults import describe_fault
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.schemas import ChatRequest, parse_chat_request
+from gateway.worker.answer import Answer
 from gateway.worker.bridge import EngineBridge, Generation
-from runtime import Delta, GenerationRequest, RequestRejected, SamplingParams, SequenceTiming
+from gateway.worker.parameters import grammar_parameter, grammar_spec, sampling_params
+from runtime import (
+    Delta,
+    GenerationRequest,
+    GrammarCompiler,
+    GrammarSpec,
+    InvalidGrammar,
+    RequestRejected,
+    SequenceTiming,
+    TokenLogprobs,
+)
 
 JSON: Final = "application/json"
 MAX_INLINE_CHARS: Final = 16_384  # a longer prompt is tokenized off the event loop
@@ -48,7 +59,13 @@ class InnerResponse:
 
 
 class ChatTokenizer(Protocol):
-    """The part of a tokenizer that prompts need."""
+    """The part of a tokenizer that prompts and log probabilities need."""
+
+    @property
+    def eos_token_ids(self) -> Set[int]: ...
+
+    @property
+    def token_bytes(self) -> Sequence[bytes]: ...
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Raises: runtime.errors.InvalidPrompt."""
@@ -68,6 +85,7 @@ class ChatService:
         clock_ns: Callable[[], int],
         unix_s: Callable[[], float],
         report: Callable[[EngineFacts], None],
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._model_name = model_name
@@ -76,6 +94,7 @@ class ChatService:
         self._clock_ns = clock_ns
         self._unix_s = unix_s
         self._report = report
+        self._grammars = grammars
         self._created_s = int(unix_s())
 
     async def respond(self, request: InnerRequest) -> InnerResponse:
@@ -112,14 +131,18 @@ class ChatService:
             GenerationRequest(
                 request_id=request.request_id,
                 prompt_token_ids=prompt_token_ids,
-                sampling=_sampling(chat, limit=limit),
+                sampling=sampling_params(chat, limit=limit),
+                grammar=await self._grammar(chat),
                 cache_salt=request.cache_salt,
                 tenant=_tenant(request.cache_salt),
                 arrival_ns=self._clock_ns(),
             )
         )
-        answer = _Answer(
-            id=f"chatcmpl-{request.request_id}", created_s=int(self._unix_s()), model=chat.model
+        answer = Answer(
+            id=f"chatcmpl-{request.request_id}",
+            created_s=int(self._unix_s()),
+            model=chat.model,
+            token_bytes=self._tokenizer.token_bytes,
         )
         if chat.is_streamed:
             body = self._events(generation, answer, request, usage=chat.wants_usage_chunk)
@@ -134,7 +157,7 @@ class ChatService:
         return tuple(await asyncio.to_thread(self._tokenizer.encode_chat, messages))
 
     async def _events(
-        self, generation: Generation, answer: "_Answer", request: InnerRequest, *, usage: bool
+        self, generation: Generation, answer: Answer, request: InnerRequest, *, usage: bool
     ) -> AsyncGenerator[bytes, None]:
         """First an empty item once the engine accepted, then SSE events until `[DONE]`."""
         outcome = _Outcome(arrived_ns=self._clock_ns())
@@ -145,8 +168,9 @@ class ChatService:
                 try:
                     async for delta in generation.deltas():
                         outcome.take(delta)
-                        if delta.text:
-                            yield answer.content_chunk(delta.text)
+                        logprobs = self._shown(delta)
+                        if delta.text or logprobs:
+                            yield answer.content_chunk(delta.text, logprobs)
                     yield answer.finish_chunk(outcome.public_reason())
                     if usage:
                         yield answer.usage_chunk(outcome.usage())
@@ -161,21 +185,47 @@ class ChatService:
             self._report(outcome.facts(request, ended_ns=self._clock_ns()))
 
     async def _whole(
-        self, generation: Generation, answer: "_Answer", request: InnerRequest
+        self, generation: Generation, answer: Answer, request: InnerRequest
     ) -> InnerResponse:
         outcome, parts = _Outcome(arrived_ns=self._clock_ns()), list[str]()
+        logprobs: list[TokenLogprobs] = []
         try:
             async with generation:
                 async for delta in generation.deltas():
                     outcome.take(delta)
                     parts.append(delta.text)
+                    logprobs += self._shown(delta)
             reason = outcome.public_reason()
         except GatewayError as err:
             outcome.error_code = err.code
             raise
         finally:
             self._report(outcome.facts(request, ended_ns=self._clock_ns()))
-        return _json_response(200, answer.whole("".join(parts), reason, outcome.usage()))
+        return _json_response(200, answer.whole("".join(parts), reason, outcome.usage(), logprobs))
+
+    async def _grammar(self, chat: ChatRequest) -> GrammarSpec | None:
+        """Compiled here, in a thread: the engine finds it in the compiler's cache.
+
+        Raises: GatewayError `invalid_grammar`.
+        """
+        param = grammar_parameter(chat)
+        if param is None:
+            return None
+        if self._grammars is None:
+            raise GatewayError("unsupported_parameter", "This worker has no grammars.", param=param)
+        try:
+            spec = grammar_spec(chat)
+            await asyncio.to_thread(self._grammars.compile, spec)
+        except InvalidGrammar as err:
+            raise GatewayError(err.code, str(err), param=param) from err
+        return spec
+
+    def _shown(self, delta: Delta) -> Sequence[TokenLogprobs]:
+        """Without the token that ended the output, which is no part of the answer."""
+        is_ended = delta.finish_reason == "stop" and delta.logprobs
+        if is_ended and delta.logprobs[-1].token_id in self._tokenizer.eos_token_ids:
+            return delta.logprobs[:-1]
+        return delta.logprobs
 
     def _model_list(self) -> Mapping[str, Any]:
         entry = {
@@ -185,40 +235,6 @@ class ChatService:
             "owned_by": "starshade",
         }
         return {"object": "list", "data": [entry]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """Writes OpenAI's objects for one answer."""
-
-    id: str
-    created_s: int
-    model: str
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
-
-    def _chunk(self, delta: Mapping[str, str], reason: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return sse.encode_json({**self._head("chat.completion.chunk"), "choices": [choice]})
-
-    def role_chunk(self) -> bytes:
-        return self._chunk({"role": "assistant", "content": ""}, None)
-
-    def content_chunk(self, text: str) -> bytes:
-        return self._chunk({"content": text}, None)
-
-    def finish_chunk(self, reason: str) -> bytes:
-        return self._chunk({}, reason)
-
-    def usage_chunk(self, usage: Mapping[str, Any]) -> bytes:
-        head = self._head("chat.completion.chunk")
-        return sse.encode_json({**head, "choices": [], "usage": usage})
-
-    def whole(self, text: str, reason: str, usage: Mapping[str, Any]) -> Mapping[str, Any]:
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": reason}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
 
 
 @dataclass(slots=True)
@@ -267,19 +283,6 @@ class _Outcome:
 def _tenant(cache_salt: bytes) -> str:
     """Who takes turns with others in the engine: one name a salt, that does not tell the salt."""
     return hashlib.sha256(_TENANT_LABEL + cache_salt).hexdigest()[:_TENANT_CHARS]
-
-
-def _sampling(chat: ChatRequest, *, limit: int) -> SamplingParams:
-    asked = chat.output_token_limit
-    return SamplingParams(
-        max_tokens=limit if asked is None else min(asked, limit),
-        temperature=1.0 if chat.temperature is None else chat.temperature,
-        top_p=1.0 if chat.top_p is None else chat.top_p,
-        top_k=chat.top_k or 0,
-        seed=chat.seed,
-        stop=chat.stop_strings(),
-        ignore_eos=bool(chat.ignore_eos),
-    )
 
 
 def _json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:

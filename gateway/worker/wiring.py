@@ -38,7 +38,14 @@ from gateway.worker.attester import AttestedFacts, Attester, open_tee
 from gateway.worker.bridge import EngineBridge, SteppedEngine
 from gateway.worker.completions import ChatService, ChatTokenizer
 from gateway.worker.replay import ReplayGuard
-from runtime import Engine, EngineConfig, EngineObserver, RuntimeFault, StepStats
+from runtime import (
+    Engine,
+    EngineConfig,
+    EngineObserver,
+    GrammarCompiler,
+    RuntimeFault,
+    StepStats,
+)
 from telemetry import semconv
 
 _log = logging.getLogger(__name__)
@@ -56,6 +63,7 @@ class LoadedEngine:
     tokenizer: ChatTokenizer
     max_context_tokens: int
     weights_sha256: str
+    grammars: GrammarCompiler | None = None
 
 
 EngineLoader = Callable[[StarshadeConfig, Callable[[float], None], EngineObserver], LoadedEngine]
@@ -152,6 +160,7 @@ async def _load_worker(
         clock_ns=clocks.monotonic_ns,
         unix_s=time.time,  # noqa: TID251 - the process edge
         report=tracing.generated,
+        grammars=loaded.grammars,
     )
     state.ready = ReadyWorker(  # 4
         model_name=model_name,
@@ -184,6 +193,7 @@ def load_model_engine(
 ) -> LoadedEngine:
     """Blocks for as long as the model takes. Raises: RuntimeFault, ModelError, OSError."""
     from runtime.backend import BackendSettings, load_backend
+    from runtime.grammar_llguidance import LlguidanceCompiler
 
     settings = config.engine
     model = load_backend(
@@ -201,6 +211,7 @@ def load_model_engine(
     require_named_weights(config.worker.model, model.weights_sha256)
     num_blocks = model.count_blocks(settings.kv_cache_bytes)
     runner = model.new_runner(num_blocks)
+    grammars = LlguidanceCompiler(model.tokenizer)
     engine = Engine(
         runner=runner,
         sampler=model.sampler,
@@ -211,15 +222,19 @@ def load_model_engine(
             max_batch_tokens=settings.max_batch_tokens,
             max_sequences=settings.max_sequences,
             itl_target_s=settings.itl_target_ms / 1000,
+            max_draft_tokens=settings.max_draft_tokens,
+            max_draft_rows=settings.max_draft_rows,
             model_sha256=model.weights_sha256,
         ),
         observer=observer,
         clock_ns=time.monotonic_ns,
         fresh_seed=_fresh_seed,
+        grammars=grammars,
     )
     return LoadedEngine(
         engine=engine,
         tokenizer=model.tokenizer,
+        grammars=grammars,
         max_context_tokens=engine.max_context_tokens,
         weights_sha256=model.weights_sha256,
     )

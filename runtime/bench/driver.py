@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from runtime.bench.load import Job, LoadRun, Record
 from runtime.engine import Engine
-from runtime.sequence import GenerationRequest, SamplingParams
+from runtime.sampling import SamplingParams
+from runtime.sequence import GenerationRequest
 
 
 def run_jobs(

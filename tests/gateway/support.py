@@ -27,6 +27,7 @@ from gateway.worker.app import WorkerApp
 from gateway.worker.wiring import LoadedEngine, build_worker_app
 from runtime import Engine, EngineConfig, EngineObserver
 from tests.support.fake_runner import (
+    PIECES,
     VOCAB_SIZE,
     FakeDetokenizer,
     FakeRunner,
@@ -44,6 +45,8 @@ class HashTokenizer:
     """One token per character of the conversation; token 0 ends an answer."""
 
     eos_token_ids = frozenset({0})
+
+    token_bytes = tuple(piece.encode() for piece in PIECES)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         text = "".join(f"{message['role'][0]}{message['content']}" for message in messages)

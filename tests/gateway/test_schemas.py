@@ -74,10 +74,41 @@ def test_not_json(body: bytes) -> None:
         ({"n": 2}, "unsupported_parameter", "n"),
         ({"n": True}, "unsupported_parameter", "n"),
         ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
-        ({"logprobs": True}, "unsupported_parameter", "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+        ({"logprobs": 1}, "invalid_type", "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
+        ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
+        ({"response_format": "json"}, "invalid_type", "response_format"),
+        ({"response_format": {}}, "missing_required_parameter", "response_format.type"),
+        ({"response_format": {"type": "xml"}}, "unsupported_parameter", "response_format"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "missing_required_parameter",
+            "response_format.json_schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+            "missing_required_parameter",
+            "response_format.json_schema.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "", "schema": {}}}},
+            "invalid_value",
+            "response_format.json_schema.name",
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "guided_regex": "a"},
+            "invalid_value",
+            "guided_regex",
+        ),
+        ({"guided_choice": ["a"], "guided_regex": "a"}, "invalid_value", "guided_regex"),
+        ({"guided_choice": []}, "invalid_value", "guided_choice"),
+        ({"guided_choice": ["a", ""]}, "invalid_value", "guided_choice[1]"),
+        ({"guided_regex": "\ud800"}, "invalid_value", "guided_regex"),
+        ({"min_p": 1.5}, "invalid_value", "min_p"),
+        ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
         ({"cache_salt": "mine"}, "unsupported_parameter", "cache_salt"),
-        ({"frequency_penalty": 0.5}, "unsupported_parameter", "frequency_penalty"),
+        ({"frequency_penalty": 2.5}, "invalid_value", "frequency_penalty"),
+        ({"logit_bias": {"5": 101}}, "invalid_value", "logit_bias.5"),
     ],
     ids=str,
 )
@@ -106,7 +137,8 @@ def test_values_that_ask_for_nothing_are_accepted() -> None:
         user="someone",
         temperature=None,
     )
-    assert set(json.loads(inner_body(request))) == {"model", "messages"}
+    asked = {"model", "messages", "logprobs", "response_format", "frequency_penalty"}
+    assert set(json.loads(inner_body(request))) == asked
 
 
 def test_content_parts_are_joined() -> None:
@@ -168,3 +200,27 @@ def test_half_a_surrogate_pair_is_refused(members: dict[str, Any], param: str) -
 def test_a_whole_surrogate_pair_is_a_character() -> None:
     request = parse(messages=[{"role": "user", "content": "\U0001f600"}])  # dumped as two escapes
     assert "\U0001f600" in inner_body(request).decode()
+
+
+def test_a_schema_reaches_the_worker_as_it_was_sent() -> None:
+    schema = {"enum": [None, 1, 1.5, "é"], "x": {"const": None}, "$defs": {"schema": {}}}
+    wanted = {"name": "n", "schema": schema, "strict": True}
+    request = parse(response_format={"type": "json_schema", "json_schema": wanted})
+    inner = json.loads(inner_body(request))
+    assert inner["response_format"] == {"type": "json_schema", "json_schema": wanted}
+    assert parse_chat_request(inner_body(request)) == request
+
+
+def test_what_constrains_an_answer_is_not_shown() -> None:
+    assert CANARY not in repr(parse(guided_regex=CANARY))
+    assert CANARY not in repr(parse(guided_choice=[CANARY]))
+    wanted = {"name": "n", "schema": {"const": CANARY}}
+    assert CANARY not in repr(parse(response_format={"type": "json_schema", "json_schema": wanted}))
+
+
+@pytest.mark.parametrize("token_id", ["-1", "01", "1.0", "x", "1" * 10, CANARY])
+def test_a_bias_names_token_ids(token_id: str) -> None:
+    body = {"model": "m", "messages": [USER], "logit_bias": {token_id: 1}}
+    error = refusal(json.dumps(body).encode())
+    assert error.code == "invalid_value"
+    assert parse(logit_bias={"0": -100, "49151": 0.5}).logit_bias == {"0": -100, "49151": 0.5}

@@ -1,0 +1,204 @@
+"""Does an answer follow the form its client asked for, through the worker's whole path?"""
+
+import asyncio
+import itertools
+import json
+import math
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway.observe import EngineFacts
+from gateway.worker.bridge import EngineBridge
+from gateway.worker.completions import ChatService, InnerRequest
+from gateway.worker.wiring import LoadedEngine, load_model_engine
+from runtime import NullObserver
+from tests.gateway.support import make_config
+from tests.support.tiny_model import write_tiny_gguf
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"enum": [1, 22, 333]}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+Json = dict[str, Any]
+REQUEST_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedEngine:
+    folder = tmp_path_factory.mktemp("constrained")
+    model = write_tiny_gguf(folder / "tiny.gguf", seed=3)
+    config = make_config(
+        folder, worker__model=str(model), worker__threads=1, engine__kv_cache_bytes=1 << 20
+    )
+    return load_model_engine(config, lambda ratio: None, NullObserver())
+
+
+@pytest.fixture
+async def service(loaded: LoadedEngine) -> AsyncIterator[ChatService]:
+    bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())
+    bridge.start()
+    yield ChatService(
+        tokenizer=loaded.tokenizer,
+        model_name="tiny",
+        max_context_tokens=loaded.max_context_tokens,
+        bridge=bridge,
+        clock_ns=time.monotonic_ns,
+        unix_s=lambda: 0.0,
+        report=lambda facts: None,
+        grammars=loaded.grammars,
+    )
+    await bridge.stop()
+
+
+async def ask(service: ChatService, **members: Any) -> tuple[int, Json | list[Json]]:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "the user"}], "seed": 1}
+    request = InnerRequest(
+        method="POST",
+        path="/v1/chat/completions",
+        body=json.dumps({**body, "max_tokens": 200, **members}).encode(),
+        request_id=f"r{next(REQUEST_NUMBERS)}",
+        cache_salt=b"",
+        traceparent=None,
+    )
+    response = await service.respond(request)
+    answer = b"".join([chunk async for chunk in response.body])
+    if not members.get("stream"):
+        return response.status, json.loads(answer)
+    *events, done, rest = answer.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return response.status, [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+async def text_of(service: ChatService, **members: Any) -> tuple[str, str]:
+    status, answer = await ask(service, **members)
+    assert status == 200, answer
+    if isinstance(answer, list):
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in answer)
+        return text, answer[-1]["choices"][0]["finish_reason"]
+    choice = answer["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("temperature", [0, 1.2])
+async def test_json_of_a_schema(service: ChatService, stream: bool, temperature: float) -> None:
+    wanted = {
+        "type": "json_schema",
+        "json_schema": {"name": "person", "schema": PERSON, "strict": True},
+    }
+    text, reason = await text_of(
+        service, response_format=wanted, stream=stream, temperature=temperature
+    )
+    assert reason == "stop"
+    person = json.loads(text)
+    assert set(person) == {"name", "age"}
+    assert len(person["name"]) <= 12
+    assert person["age"] in (1, 22, 333)
+
+
+async def test_a_json_object_that_is_cut_short_says_so(service: ChatService) -> None:
+    text, reason = await text_of(
+        service, response_format={"type": "json_object"}, temperature=1, max_tokens=5
+    )
+    assert text.startswith("{")
+    assert reason == "length"
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_an_expression_and_a_choice(service: ChatService, seed: int) -> None:
+    text, reason = await text_of(
+        service, guided_regex="[a-f]{3,9}-(the user)+!?", seed=seed, ignore_eos=True
+    )
+    assert reason == "length" or re.fullmatch("[a-f]{3,9}-(the user)+!?", text)
+    choices = ["yes", "no", "perhaps \u00e9t\u00e9"]
+    text, reason = await text_of(service, guided_choice=choices, seed=seed, ignore_eos=bool(seed))
+    assert text in choices
+    assert reason == "stop"
+
+
+async def test_constrained_and_free_answers_share_a_batch(service: ChatService) -> None:
+    wanted: list[Json] = [
+        {"guided_choice": ["alpha", "beta"], "seed": 7},
+        {"max_tokens": 30, "temperature": 0},
+        {"max_tokens": 30, "temperature": 0, "frequency_penalty": 1.5},
+        {"guided_regex": "(the user )+!", "max_tokens": 30, "seed": 3},
+    ]
+    alone = [await text_of(service, **members) for members in wanted]
+    together = await asyncio.gather(*(text_of(service, **members) for members in wanted))
+    assert together == alone
+    assert alone[1] != alone[2]  # the penalty is heard
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "param"),
+    [
+        ({"guided_regex": "[a"}, "invalid_grammar", "guided_regex"),
+        ({"guided_regex": "(?=a)b"}, "invalid_grammar", "guided_regex"),
+        ({"guided_choice": ["a" * 20_000] * 2}, "invalid_grammar", "guided_choice"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": {"type": "nope"}},
+                }
+            },
+            "invalid_grammar",
+            "response_format",
+        ),
+        ({"logit_bias": {"99999": 1}}, "invalid_value", "logit_bias"),
+    ],
+    ids=str,
+)
+async def test_what_is_refused(service: ChatService, members: Json, code: str, param: str) -> None:
+    status, answer = await ask(service, **members)
+    assert isinstance(answer, dict)
+    assert status == 400
+    assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
+
+
+async def test_a_bias_decides_and_log_probabilities_do_not_hear_of_it(
+    service: ChatService, loaded: LoadedEngine
+) -> None:
+    token_bytes = loaded.tokenizer.token_bytes
+    token_id = token_bytes.index(b"x")
+    members = {"max_tokens": 3, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    for stream in (False, True):
+        status, answer = await ask(
+            service, logit_bias={str(token_id): 100}, stream=stream, **members
+        )
+        assert status == 200
+        parts = [answer] if isinstance(answer, dict) else answer
+        choices = [choice for part in parts for choice in part["choices"]]
+        content = [
+            entry for choice in choices for entry in choice.get("logprobs", {}).get("content", [])
+        ]
+        assert [entry["token"] for entry in content] == ["x"] * 3
+        assert all(entry["bytes"] == [ord("x")] for entry in content)
+        assert all(len(entry["top_logprobs"]) == 2 for entry in content)
+        for entry in content:
+            best = entry["top_logprobs"][0]
+            assert entry["logprob"] <= best["logprob"] <= 0
+            assert math.exp(entry["logprob"]) < 0.5  # the model's own view, without the bias
+
+
+async def test_the_end_of_an_answer_is_no_part_of_its_log_probabilities(
+    service: ChatService, loaded: LoadedEngine
+) -> None:
+    (end, *_) = sorted(loaded.tokenizer.eos_token_ids)
+    _, answer = await ask(
+        service, logit_bias={str(end): 100}, logprobs=True, temperature=0, max_tokens=5
+    )
+    assert isinstance(answer, dict)
+    assert answer["usage"]["completion_tokens"] == 1
+    assert "logprobs" not in answer["choices"][0]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_facts_hold_no_grammar() -> None:
+    assert {"grammar", "schema"}.isdisjoint(EngineFacts.__slots__)
