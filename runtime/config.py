@@ -39,7 +39,7 @@ class EngineConfig:
     max_sequences: int = 64
     max_waiting: int = 256
     itl_target_s: float = 0.1
-    itl_stretch: float = 2.5
+    itl_stretch: float = 2.2
     min_prefill_tokens: int = 8
     output_quantile: float = 0.9
     max_overtakes: int = 32

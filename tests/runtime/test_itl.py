@@ -12,7 +12,7 @@ def p99(values: list[float]) -> float:
 
 @pytest.mark.parametrize("num_streams", [2, 4, 8, 16, 32])
 def test_a_long_prompt_stretches_gaps_by_a_bounded_factor(num_streams: int) -> None:
-    """Well below 4 times the plain gap at p99 [issue #4], with steps that differ by a tenth."""
+    """Some 3 times the plain gap at p99 [issue #4], with steps that differ by a tenth."""
     sim = Simulation(noise=0.1)
     streams = [sim.arrive(0, 128, max_tokens=600) for _ in range(num_streams)]
     late = sim.arrive(num_streams * 0.05 + 1.0, 2048, max_tokens=4)
@@ -29,7 +29,7 @@ def test_a_long_prompt_stretches_gaps_by_a_bounded_factor(num_streams: int) -> N
         if late.arrival_s < token_s <= late.token_s[0]
     ]
     assert len(shared_s) > 20
-    assert p99(shared_s) <= 3.5 * np.median(plain_s)
+    assert p99(shared_s) <= 3.2 * np.median(plain_s)
     alone_s = TRUE_COST[0] * 4 + TRUE_COST[1] * 2048 + TRUE_COST[2] * 2048 * 1024
     assert late.ttft_s <= 2.5 * alone_s
 

@@ -84,7 +84,7 @@ def test_a_long_prompt_advances_by_its_share_however_many_short_ones_come() -> N
     harness = make_harness(max_batch_tokens=8, num_blocks=256)
     harness.add(request("long", prompt(80), max_tokens=1))
     num_steps = 0
-    while harness.outcomes["long"].finish_reason is None:
+    while harness.outcomes["long"].finish_reason is None and num_steps <= 80:
         harness.add(request(f"short{num_steps}", prompt(8, first=num_steps), max_tokens=1))
         harness.step()
         num_steps += 1
