@@ -148,6 +148,14 @@ class WorkerSettings:
     threads: Annotated[
         int, Key("CPU threads of the engine; 0 uses every core.", rules.between(0, 1024))
     ] = 0
+    quantize: Annotated[
+        str,
+        Key(
+            "What float matrices of a model are packed to when it is loaded: `none`, `int8` or "
+            "`int4`.",
+            rules.one_of("none", "int8", "int4"),
+        ),
+    ] = "none"
     precision: Annotated[
         str,
         Key(

@@ -24,6 +24,7 @@ class BackendSettings:
     """
 
     num_threads: int = 0
+    quantize: str = "none"
     precision: str = "int8"
     kv_dtype: str = "bf16"
     block_size: int = 16
@@ -75,6 +76,7 @@ def _load_native(path: Path, settings: BackendSettings, on_progress: Progress | 
     model = load_native_model(
         path,
         num_threads=settings.num_threads,
+        quantize=settings.quantize,
         precision=settings.precision,
         on_progress=on_progress,
     )
@@ -108,7 +110,7 @@ def _load_torch(path: Path, settings: BackendSettings, on_progress: Progress | N
     from runtime.sampler import Sampler
 
     device = open_device("cpu", num_threads=settings.num_threads)
-    model = load_model(path, device=device, on_progress=on_progress)
+    model = load_model(path, device=device, quantize=settings.quantize, on_progress=on_progress)
     return Backend(
         kind="torch",
         name=model.name,

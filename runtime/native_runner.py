@@ -55,13 +55,15 @@ def load_native_model(
     *,
     num_threads: int = 0,
     isa: str = "",
+    quantize: str = "none",
     precision: str = "int8",
     on_progress: Callable[[float], None] | None = None,
 ) -> LoadedNativeModel:
     """Read, hash and repack a GGUF file or a safetensors folder.
 
     ``num_threads`` 0 takes every CPU that this process may run on, ``isa`` empty the best one;
-    ``precision``: see ``pack_weights``. ``on_progress`` hears a ratio from 0 to 1.
+    ``quantize`` none, int8 or int4: see ``Checkpoint.source``; ``precision``: see
+    ``pack_weights``. ``on_progress`` hears a ratio from 0 to 1.
 
     Raises: runtime.errors.ModelFileError, InvalidConfig, OSError.
     """
@@ -72,7 +74,9 @@ def load_native_model(
         config = checkpoint.config_for(tokenizer.vocab_size)
         weights_sha256 = checkpoint.sha256(lambda ratio: report(_HASH_RATIO * ratio))
         source = checkpoint.source(
-            config, lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio)
+            config,
+            lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio),
+            quantize=quantize,
         )
         weights = pack_weights(cpu, config, source, precision=precision)
         del source

@@ -200,6 +200,7 @@ def load_model_engine(
         model_file(config.worker.model, config.paths),
         BackendSettings(
             num_threads=config.worker.threads,
+            quantize=config.worker.quantize,
             precision=config.worker.precision,
             kv_dtype=config.worker.kv_dtype,
             block_size=settings.block_size,
