@@ -271,3 +271,58 @@ def test_a_head_that_is_tied_is_not_read(tmp_path: Path) -> None:
 
 def test_the_same_weights_give_the_same_bytes() -> None:
     assert safetensors_bytes(tiny_arrays()) == safetensors_bytes(tiny_arrays())
+
+
+def ones(*shape: int, value: float = 1.0) -> tuple[np.ndarray, int]:
+    return np.full(shape, value, np.float32), 0
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tensors", "code"),
+    [
+        ({}, {"rope_freqs.weight": ones(8)}, None),
+        ({}, {"rope_freqs.weight": ones(7)}, "model_file_malformed"),
+        ({}, {"rope_freqs.weight": ones(8, value=np.nan)}, "model_file_malformed"),
+        ({}, {"rope_freqs.weight": ones(8, value=-1)}, "model_file_malformed"),
+        ({}, {"rope_freqs.weight": ones(8, value=0)}, "model_file_malformed"),
+        ({}, {"rope_freqs.weight": ones(2, 4)}, "model_tensor_mismatch"),
+        ({}, {"rope_freqs.weight": ones(5000)}, "model_tensor_mismatch"),
+        ({}, {"rope_factors_short.weight": ones(8)}, "model_file_unsupported"),
+        ({}, {"blk.0.attn_q.bias": ones(64)}, "model_tensor_mismatch"),
+        ({}, {"blk.7.attn_norm.weight": ones(64)}, "model_tensor_mismatch"),
+        ({"llama.attention.sliding_window": 5}, {}, None),
+        ({"llama.attention.sliding_window": "wide"}, {}, "model_file_malformed"),
+        ({"llama.attention.sliding_window": 1 << 31}, {}, "model_file_limit"),
+        ({"llama.rope.freq_base": 0.5}, {}, "model_file_malformed"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, {}, None),
+        ({"llama.rope.scaling.factor": float("inf")}, {}, "model_file_malformed"),
+        ({"llama.rope.scaling.type": ["linear"]}, {}, "model_file_malformed"),
+        ({"llama.attention.causal": False}, {}, "model_file_unsupported"),
+        ({"llama.attention.head_count_kv": [2, 2]}, {}, "model_file_malformed"),
+        ({"llama.attention.key_length": 32}, {}, "model_tensor_mismatch"),
+        ({"llama.attention.value_length": 32}, {}, "model_file_unsupported"),
+    ],
+)
+def test_gguf_files_that_we_would_compute_wrongly_are_refused(
+    tmp_path: Path, metadata: dict[str, Any], tensors: dict[str, Any], code: str | None
+) -> None:
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(gguf_bytes(tiny_metadata() | metadata, tiny_tensors() | tensors))
+    if code is None:
+        assert np.isfinite(load_reference(path).whole(TOKENS)).all()
+    else:
+        assert code_of(path) == code
+
+
+def test_stacked_tensors_whose_parts_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    tensors: dict[str, Any] = dict(tiny_tensors())
+    for part in "qkv":
+        del tensors[f"blk.0.attn_{part}.weight"]
+    path = tmp_path / "stacked.gguf"
+    for rows, code in ((127, "model_tensor_mismatch"), (129, "model_tensor_mismatch"), (128, None)):
+        more = {"blk.0.attn_qkv.weight": ones(rows, 64)}
+        path.write_bytes(gguf_bytes(tiny_metadata(), tensors | more))
+        if code is None:
+            assert np.isfinite(load_reference(path).whole(TOKENS)).all()
+        else:
+            assert code_of(path) == code
