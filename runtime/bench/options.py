@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from runtime.bench.engines import MAX_BATCH_TOKENS, EngineChoice
+from runtime.bench.engines import (
+    KV_DTYPES,
+    MAX_BATCH_TOKENS,
+    NATIVE,
+    PRECISIONS,
+    TORCH,
+    EngineChoice,
+    default_backend,
+)
 from runtime.bench.report import NotMeasurable
 from runtime.errors import RuntimeFault
 
@@ -36,8 +44,15 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default=0,
         help="Threads of the kernels; 0: one for each usable core.  [default: 0]",
     )
-    @click.option("--precision", type=click.Choice(["f32"]), default="f32", show_default=True)
-    @click.option("--kv-dtype", type=click.Choice(["f32"]), default="f32", show_default=True)
+    @click.option(
+        "--backend",
+        type=click.Choice([NATIVE, TORCH]),
+        help="Who computes.  [default: native where it is built]",
+    )
+    @click.option(
+        "--precision", type=click.Choice(PRECISIONS), help="Of activations.  [default: int8]"
+    )
+    @click.option("--kv-dtype", type=click.Choice(KV_DTYPES), help="[default: bf16]")
     @click.option(
         "--batch-tokens",
         type=click.IntRange(min=65, max=MAX_TOKENS),
@@ -51,16 +66,18 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         model: Path,
         threads: int,
-        precision: str,
-        kv_dtype: str,
+        backend: str | None,
+        precision: str | None,
+        kv_dtype: str | None,
         batch_tokens: int,
         **options: Any,
     ) -> None:
         choice = EngineChoice(
             model=model,
             threads=threads,
-            precision=precision,
-            kv_dtype=kv_dtype,
+            backend=backend or default_backend(),
+            precision=precision or "",
+            kv_dtype=kv_dtype or "",
             max_batch_tokens=batch_tokens,
         )
         try:

@@ -5,7 +5,6 @@ does not depend on what it reads, but a prompt that was seen before would come f
 """
 
 import random
-from collections.abc import Iterator
 from typing import Protocol
 
 from runtime.bench.report import NotMeasurable
@@ -32,8 +31,20 @@ class PromptTokenizer(Protocol):
 class Prompts:
     """An endless supply; the same ``seed`` gives the same prompts in the same order."""
 
-    def __init__(self, tokenizer: PromptTokenizer, *, seed: int, text: str | None = None) -> None:
-        """Cut from ``text`` instead, one prompt after the other, if it is given."""
+    def __init__(
+        self,
+        tokenizer: PromptTokenizer,
+        *,
+        seed: int,
+        text: str | None = None,
+        repetitive: bool = False,
+    ) -> None:
+        """Cut from ``text`` instead, one prompt after the other, if it is given.
+
+        ``repetitive``: a passage over and over instead, as in code and tables, so that what comes
+        next can be looked up.
+        """
+        self._repetitive = repetitive
         self._tokenizer = tokenizer
         self._rng = random.Random(seed)  # noqa: S311 - sentences, not secrets
         self._ids = None if text is None else tokenizer.encode(text, special=False)
@@ -55,21 +66,15 @@ class Prompts:
         self._num_taken += 1
         ids = self._tokenizer.encode(f"{self._num_taken}. ", special=False)  # two may be alike
         while len(ids) < num_tokens:
-            text = " ".join(self._sentence() for _ in range(1 + num_tokens // _SENTENCE_WORDS[1]))
-            ids += self._tokenizer.encode(text + "\n", special=False)
+            ids += self._tokenizer.encode(self._passage(num_tokens), special=False)
         return tuple(ids[:num_tokens])
+
+    def _passage(self, num_tokens: int) -> str:
+        if self._repetitive:
+            return _PASSAGE
+        num_sentences = 1 + num_tokens // _SENTENCE_WORDS[1]
+        return " ".join(self._sentence() for _ in range(num_sentences)) + "\n"
 
     def _sentence(self) -> str:
         words = self._rng.choices(self._words, k=self._rng.randint(*_SENTENCE_WORDS))
         return " ".join(words).capitalize() + "."
-
-
-def repetitive(tokenizer: PromptTokenizer, num_tokens: int, *, seed: int) -> tuple[int, ...]:
-    """A passage over and over, as in code and tables: its continuation can be looked up."""
-    passage = tokenizer.encode(f"# {seed}\n{_PASSAGE}", special=False)
-    return tuple(next(ids) for ids in [_endless(passage)] for _ in range(num_tokens))
-
-
-def _endless(passage: list[int]) -> Iterator[int]:
-    while True:
-        yield from passage

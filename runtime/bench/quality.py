@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from runtime.bench.engines import AnyRunner, EngineChoice, load_for_bench
+from runtime.bench.engines import TORCH, AnyRunner, EngineChoice, load_for_bench
 from runtime.bench.machine import load_average
 from runtime.bench.options import MAX_TOKENS, engine_options
 from runtime.bench.references import Reference, load_references
@@ -100,8 +100,11 @@ def quality(
 
 
 def all_choices(choice: EngineChoice) -> list[EngineChoice]:
-    """Each precision with the KV cache that goes with it, and int8 KV as well."""
-    return [replace(choice, precision="f32", kv_dtype="f32")]
+    """Each precision with the KV cache that goes with it, and int8 with int8 KV as well."""
+    if choice.backend == TORCH:
+        return [choice]
+    pairs = (("int8", "bf16"), ("int8", "int8"), ("f32", "f32"))
+    return [replace(choice, precision=first, kv_dtype=second) for first, second in pairs]
 
 
 def perplexity_cells(
@@ -180,7 +183,7 @@ def logits_of(
         rows = range(max(first_row, start), end)
         logits = runner.run(_plan(token_ids, start, end, rows, table, runner.block_size))
         if len(rows):
-            yield rows[0], np.asarray(logits, np.float32)
+            yield rows[0], np.asarray(getattr(logits, "rows", logits), np.float32)
 
 
 def _plan(

@@ -64,8 +64,9 @@ def start(choice: EngineChoice, repeat: int, once: bool, as_json: bool) -> None:
 def _start_process(choice: EngineChoice) -> tuple[float, dict[str, float]]:
     """Seconds to its first line, and what the line says. Raises: NotMeasurable."""
     command = [sys.executable, "-m", "runtime.bench.start", "--once", "--model", str(choice.model)]
-    command += ["--threads", str(choice.threads), "--precision", choice.precision]
-    command += ["--kv-dtype", choice.kv_dtype, "--batch-tokens", str(choice.max_batch_tokens)]
+    command += ["--threads", str(choice.threads), "--backend", choice.backend]
+    command += ["--precision", choice.precision, "--kv-dtype", choice.kv_dtype]
+    command += ["--batch-tokens", str(choice.max_batch_tokens)]
     started_s = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         line = process.stdout.readline() if process.stdout else ""

@@ -14,7 +14,7 @@ from runtime.bench.load import (
     latency_cells,
     output_tokens_per_s,
 )
-from runtime.bench.prompts import Prompts, repetitive
+from runtime.bench.prompts import Prompts
 from runtime.bench.report import NotMeasurable
 from runtime.bench.serving import Sizes, measure_arrival, measure_shared, measure_streams
 from runtime.plan import StepPlan
@@ -144,9 +144,11 @@ def test_prompts_of_a_text_are_cut_one_after_the_other() -> None:
 
 
 def test_repetitive_prompts_repeat() -> None:
-    prompt = repetitive(Letters(), 500, seed=7)
-    period = next(n for n in range(1, 500) if prompt[n:] == prompt[:-n])
+    prompts = Prompts(Letters(), seed=0, repetitive=True)
+    first, second = (prompts.take(500)[3:] for _ in range(2))  # without its number
+    period = next(n for n in range(1, 400) if first[n:] == first[:-n])
     assert period < 200
+    assert first == second
 
 
 SIZES = Sizes(streams=4, requests=6, prompt=8, output=5, prefix=40, prefix_requests=3)
