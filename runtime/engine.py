@@ -32,7 +32,7 @@ from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
 from runtime.scheduler import ScheduledStep, Scheduler
 from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceStatus
-from runtime.speculation import Proposer, Speculator
+from runtime.speculation import Drafted, Proposer, Speculator
 
 logger = logging.getLogger(__name__)
 
@@ -224,18 +224,26 @@ class Engine:
         """1. What of the chosen tokens is output. 2. It is computed. 3. Who goes on, who ends."""
         result = _StepResult(advances=[])
         kept: list[Kept] = []
+        drafted: list[Drafted] = []
         for row, live, one in zip(step.sampled, lives, chosen, strict=True):  # 1
-            kept.append(_keep(live, one))
-            result.num_sampled += len(kept[-1].token_ids)
-            result.num_drafted += len(row.draft_token_ids)
-            result.num_accepted += one.num_accepted
+            keeps = _keep(live, one)
+            kept.append(keeps)
+            result.num_sampled += len(keeps.token_ids)
+            if row.draft_token_ids:
+                num_drafts, num_accepted = len(row.draft_token_ids), one.num_accepted
+                result.num_drafted += num_drafts
+                result.num_accepted += num_accepted
+                drafted.append(
+                    Drafted(sequence=row.sequence, num_drafts=num_drafts, num_accepted=num_accepted)
+                )
         self._scheduler.commit(step, [one.token_ids for one in kept], step_s=step_s)  # 2
-        for row, live, one, keeps in zip(step.sampled, lives, chosen, kept, strict=True):  # 3
-            self._speculator.observe(
-                live.sequence,
-                num_drafts=len(row.draft_token_ids),
-                num_accepted=one.num_accepted,
-            )
+        self._speculator.observe(
+            drafted,
+            num_sequences=len(step.rows),
+            step_s=step_s,
+            has_prompts=step.stats.num_prefill_tokens > 0,
+        )
+        for live, one, keeps in zip(lives, chosen, kept, strict=True):  # 3
             result.advances.append(self._advance(live, one, keeps, now_ns=now_ns))
         return result
 

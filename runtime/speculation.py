@@ -5,7 +5,7 @@ without it, and that choice depends on seed, step and logits alone (``runtime.sa
 only question is speed. A step of few rows costs little more than one of a single row, because the
 weights are read once; beyond some number of rows each costs its full share. Drafts are therefore
 made while the rows of a step stay below that number, and for each sequence only as long as enough
-of them are right.
+of them are right for what they were measured to cost.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,9 @@ from typing import Protocol
 from runtime.grammar import GrammarState
 from runtime.sequence import Sequence
 
-ROW_COST = 0.03  # of a step: what one more row costs below ``max_rows``, measured on 2 CPU cores
+DEFAULT_ROW_COST = 0.05  # tokens a draft, until steps with and without have been measured
+_COST_WEIGHT = 0.1  # of the newest step in the running average of its kind
+_MAX_STALL = 2.0  # a step that took longer than so many of its kind tells of something else
 _FIRST_DRAFT_TOKENS = 2
 _WEIGHT = 0.125  # of the newest step in the running average
 _FIRST_GAIN = 0.3  # tokens a step; some right guesses are expected until the first ones are known
@@ -61,9 +63,13 @@ class Pace:
     def max_drafts(self, num_output_tokens: int, *, bound: int) -> int:
         return min(self._length, bound) if num_output_tokens >= self._resumes_at else 0
 
-    def observe(self, *, num_drafts: int, num_accepted: int, num_output_tokens: int) -> None:
-        """``num_output_tokens`` is the length of the output after this step."""
-        gain = num_accepted - ROW_COST * num_drafts
+    def observe(
+        self, *, num_drafts: int, num_accepted: int, num_output_tokens: int, row_cost: float
+    ) -> None:
+        """``num_output_tokens`` is the length of the output after this step, ``row_cost`` as
+        ``RowCosts`` has it.
+        """
+        gain = num_accepted - row_cost * num_drafts
         self._gain += _WEIGHT * (gain - self._gain)
         all_right = num_accepted == num_drafts
         self._length = 2 * self._length + 1 if all_right else _FIRST_DRAFT_TOKENS
@@ -74,6 +80,41 @@ class Pace:
         self._gain = _RESUMED_GAIN  # after the pause a few tries decide
         self._resumes_at = num_output_tokens + self._pause_tokens
         self._pause_tokens = min(2 * self._pause_tokens, _LAST_PAUSE_TOKENS)
+
+
+class RowCosts:
+    """What a draft costs, in tokens that could have been made in the time; from measured steps."""
+
+    __slots__ = ("_step_s",)
+
+    def __init__(self, max_rows: int) -> None:
+        self._step_s = [0.0] * (max_rows + 1)  # by the rows of the step, 0 where not yet seen
+
+    def observe(self, num_rows: int, step_s: float) -> None:
+        """A step of so many rows, none of them of a prompt, took so long."""
+        if num_rows < len(self._step_s):
+            usual_s = self._step_s[num_rows] or step_s
+            step_s = min(step_s, _MAX_STALL * usual_s)
+            self._step_s[num_rows] = usual_s + _COST_WEIGHT * (step_s - usual_s)
+
+    def of_draft(self, *, num_sequences: int, num_drafts: int) -> float:
+        """Of one of ``num_drafts`` in a step of ``num_sequences``."""
+        num_rows = num_sequences + num_drafts
+        if num_drafts < 1 or num_rows >= len(self._step_s):
+            return DEFAULT_ROW_COST
+        with_s, without_s = self._step_s[num_rows], self._step_s[num_sequences]
+        if not with_s or not without_s:
+            return DEFAULT_ROW_COST
+        return max(0.0, num_sequences * (with_s / without_s - 1) / num_drafts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted:
+    """How the drafts of one sequence did in a step."""
+
+    sequence: Sequence
+    num_drafts: int
+    num_accepted: int
 
 
 class Draftable(Protocol):
@@ -93,6 +134,7 @@ class Speculator:
         self._max_drafts = max_drafts
         self._max_rows = max_rows
         self._paces: dict[str, Pace] = {}
+        self._costs = RowCosts(max_rows)
 
     def propose(self, decoding: Rows[Draftable]) -> None:
         """Set the ``draft_token_ids`` of those that shall have some.
@@ -124,15 +166,27 @@ class Speculator:
                 num_valid = len(drafts) if one.grammar is None else one.grammar.num_valid(drafts)
                 one.sequence.draft_token_ids = drafts[:num_valid]
 
-    def observe(self, sequence: Sequence, *, num_drafts: int, num_accepted: int) -> None:
-        """The step has run: so many of the drafts it took were right."""
-        pace = self._paces.get(sequence.request.request_id)
-        if num_drafts and pace is not None:
-            pace.observe(
-                num_drafts=num_drafts,
-                num_accepted=num_accepted,
-                num_output_tokens=sequence.num_output_tokens,
-            )
+    def observe(
+        self, drafted: Rows[Drafted], *, num_sequences: int, step_s: float, has_prompts: bool
+    ) -> None:
+        """A step of ``num_sequences`` has run; ``drafted`` names those of them with drafts."""
+        if not self._max_drafts:
+            return
+        num_drafts = sum(one.num_drafts for one in drafted)
+        if not has_prompts:
+            self._costs.observe(num_sequences + num_drafts, step_s)
+        if not drafted:
+            return
+        row_cost = self._costs.of_draft(num_sequences=num_sequences, num_drafts=num_drafts)
+        for one in drafted:
+            pace = self._paces.get(one.sequence.request.request_id)
+            if pace is not None:
+                pace.observe(
+                    num_drafts=one.num_drafts,
+                    num_accepted=one.num_accepted,
+                    num_output_tokens=one.sequence.num_output_tokens,
+                    row_cost=row_cost,
+                )
 
     def forget(self, request_id: str) -> None:
         self._paces.pop(request_id, None)

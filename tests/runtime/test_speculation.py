@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import runtime.ngram
+from runtime import speculation
 from runtime.grammar import GrammarState
 from runtime.ngram import MAX_INDEXED_TOKENS, NgramProposer
 from runtime.sequence import Sequence as EngineSequence
-from runtime.speculation import DraftWanted, Pace, Speculator, num_right
+from runtime.speculation import (
+    DEFAULT_ROW_COST,
+    DraftWanted,
+    Pace,
+    RowCosts,
+    Speculator,
+    num_right,
+)
 from tests.runtime.harness import request
 
 
@@ -67,7 +75,9 @@ def test_memory_is_bounded_and_given_back() -> None:
     assert not proposer._indexes
 
 
-def run_pace(accepts: Sequence[bool], num_tokens: int) -> tuple[int, int]:
+def run_pace(
+    accepts: Sequence[bool], num_tokens: int, *, row_cost: float = 0.03
+) -> tuple[int, int]:
     """(drafted, accepted) of one output whose n-th step would accept all or nothing."""
     pace, drafted, accepted, length, step = Pace(), 0, 0, 0, 0
     while length < num_tokens:
@@ -76,7 +86,12 @@ def run_pace(accepts: Sequence[bool], num_tokens: int) -> tuple[int, int]:
         drafted, accepted, step = drafted + num_drafts, accepted + right, step + 1
         length += 1 + right
         if num_drafts:
-            pace.observe(num_drafts=num_drafts, num_accepted=right, num_output_tokens=length)
+            pace.observe(
+                num_drafts=num_drafts,
+                num_accepted=right,
+                num_output_tokens=length,
+                row_cost=row_cost,
+            )
     return drafted, accepted
 
 
@@ -96,6 +111,39 @@ def test_a_sequence_that_becomes_predictable_is_found_out() -> None:
     assert accepted > 200
 
 
+def test_dear_drafts_must_be_right_more_often() -> None:
+    accepts = [True] + [False] * 5
+    _, cheap = run_pace(accepts, 2000, row_cost=0.02)
+    _, dear = run_pace(accepts, 2000, row_cost=0.4)
+    assert dear < cheap / 2
+
+
+def test_the_cost_of_a_draft_is_measured() -> None:
+    costs = RowCosts(8)
+    assert costs.of_draft(num_sequences=1, num_drafts=3) == DEFAULT_ROW_COST
+    for _ in range(200):
+        costs.observe(1, 0.010)
+        costs.observe(2, 0.010)
+        costs.observe(4, 0.013)
+        costs.observe(9, 1.0)  # no drafts are made in such a step
+    assert costs.of_draft(num_sequences=1, num_drafts=3) == pytest.approx(0.1)
+    assert costs.of_draft(num_sequences=2, num_drafts=2) == pytest.approx(0.3)
+    assert costs.of_draft(num_sequences=1, num_drafts=1) == 0
+    costs.observe(4, 10.0)  # a stall
+    assert costs.of_draft(num_sequences=1, num_drafts=3) < 0.2
+    for _ in range(100):
+        costs.observe(4, 0.020)  # the machine has changed
+    assert costs.of_draft(num_sequences=1, num_drafts=3) == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_steps_with_prompts_tell_nothing_of_drafts() -> None:
+    speculator = Speculator(Parrot(), max_drafts=7, max_rows=8)
+    for _ in range(50):
+        speculator.observe([], num_sequences=1, step_s=1.0, has_prompts=False)
+        speculator.observe([], num_sequences=2, step_s=9.0, has_prompts=True)
+    assert speculator._costs.of_draft(num_sequences=1, num_drafts=1) == DEFAULT_ROW_COST
+
+
 class Parrot:
     """Proposes the request's number, as often as it may."""
 
@@ -112,7 +160,7 @@ class Parrot:
 
 
 @dataclass(kw_only=True)
-class Drafted:
+class Wanted:
     sequence: EngineSequence
     grammar: GrammarState | None = None
 
@@ -121,9 +169,9 @@ class Drafted:
         return self.sequence.draft_token_ids
 
 
-def sequences(count: int) -> list[Drafted]:
+def sequences(count: int) -> list[Wanted]:
     return [
-        Drafted(sequence=EngineSequence(request(str(idx), (1, 2)), rng_seed=0, max_output_tokens=9))
+        Wanted(sequence=EngineSequence(request(str(idx), (1, 2)), rng_seed=0, max_output_tokens=9))
         for idx in range(count)
     ]
 
@@ -144,10 +192,11 @@ def test_a_finished_sequence_is_forgotten() -> None:
     speculator = Speculator(parrot, max_drafts=7, max_rows=8)
     (one,) = sequences(1)
     speculator.propose([one])
-    speculator.observe(one.sequence, num_drafts=2, num_accepted=2)
-    speculator.forget("0")
-    speculator.observe(one.sequence, num_drafts=2, num_accepted=2)
-    assert parrot.forgotten == ["0"]
+    drafted = [speculation.Drafted(sequence=one.sequence, num_drafts=2, num_accepted=2)]
+    for _ in range(2):
+        speculator.observe(drafted, num_sequences=1, step_s=1.0, has_prompts=False)
+        speculator.forget("0")
+    assert set(parrot.forgotten) == {"0"}
     assert not speculator._paces
 
 
