@@ -36,39 +36,40 @@ inline int32_t four(const int8_t* x) {
 
 #if defined(__AVX512VNNI__)
 
-// Sum over COUNT vectors of code x activation.
+// One chain of products: rows are enough to hide its latency, and a sum of two costs a slot.
 template <int COUNT>
-inline IntVec dot(const Codes* codes, const int8_t* x, IntVec start) {
-  __m512i even = (__m512i)start, odd = _mm512_setzero_si512();
-  for (int j = 0; j < COUNT; j += 2) {
-    even = _mm512_dpbusd_epi32(even, (__m512i)codes[j], _mm512_set1_epi32(four(x + 4 * j)));
-    odd = _mm512_dpbusd_epi32(odd, (__m512i)codes[j + 1], _mm512_set1_epi32(four(x + 4 * j + 4)));
+inline IntVec dot(const Codes* codes, const int8_t* x, IntVec total) {
+#pragma GCC unroll 8
+  for (int j = 0; j < COUNT; ++j) {
+    total = (IntVec)_mm512_dpbusd_epi32((__m512i)total, (__m512i)codes[j],
+                                        _mm512_set1_epi32(four(x + 4 * j)));
   }
-  return (IntVec)_mm512_add_epi32(even, odd);
+  return total;
 }
 
-// Codes to 15: sum of (code - offset) x activation, `sum` being that of the activations.
-template <int COUNT>
-inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int32_t sum) {
-  return dot<COUNT>(codes, x, broadcast(-offset * sum));
+// Codes to 15: sum of (code - OFFSET) x activation, `sum` being that of the activations.
+template <int COUNT, int OFFSET>
+inline IntVec dot_4bit(const Codes* codes, const int8_t* x, const int32_t& sum) {
+  const IntVec total = dot<COUNT>(codes, x, IntVec{});
+  return OFFSET == 0 ? total : total - broadcast(sum) * OFFSET;
 }
 
 // Any codes, offset 128.
 template <int COUNT>
-inline IntVec dot_8bit(const Codes* codes, const int8_t* x, int32_t sum) {
-  return dot<COUNT>(codes, x, broadcast(-128 * sum));
+inline IntVec dot_8bit(const Codes* codes, const int8_t* x, const int32_t& sum) {
+  return dot<COUNT>(codes, x, IntVec{}) - broadcast(sum) * 128;
 }
 
 #elif defined(__AVX512BW__)
 
-template <int COUNT>
-inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int32_t sum) {
+template <int COUNT, int OFFSET>
+inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t sum) {
   __m512i pairs = _mm512_setzero_si512();  // at most 8 x 2 x 15 x 127 < 2^15
   for (int j = 0; j < COUNT; ++j) {
     const __m512i items = _mm512_set1_epi32(four(x + 4 * j));
     pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16((__m512i)codes[j], items));
   }
-  return (IntVec)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)) - offset * sum;
+  return (IntVec)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)) - OFFSET * sum;
 }
 
 template <int COUNT>
@@ -105,8 +106,8 @@ inline IntVec whole(__m256i low, __m256i high) {
   return result;
 }
 
-template <int COUNT>
-inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int32_t sum) {
+template <int COUNT, int OFFSET>
+inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t sum) {
   __m256i low = _mm256_setzero_si256(), high = low;  // at most 8 x 2 x 15 x 127 < 2^15
   for (int j = 0; j < COUNT; ++j) {
     const __m256i items = _mm256_set1_epi32(four(x + 4 * j));
@@ -114,7 +115,7 @@ inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int3
     low = _mm256_add_epi16(low, _mm256_maddubs_epi16(both.low, items));
     high = _mm256_add_epi16(high, _mm256_maddubs_epi16(both.high, items));
   }
-  const __m256i ones = _mm256_set1_epi16(1), less = _mm256_set1_epi32(offset * sum);
+  const __m256i ones = _mm256_set1_epi16(1), less = _mm256_set1_epi32(OFFSET * sum);
   return whole(_mm256_sub_epi32(_mm256_madd_epi16(low, ones), less),
                _mm256_sub_epi32(_mm256_madd_epi16(high, ones), less));
 }
@@ -141,10 +142,10 @@ inline IntVec dot_8bit(const Codes* codes, const int8_t* x, int32_t) {
 
 #else
 
-template <int COUNT>
-inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int32_t sum) {
+template <int COUNT, int OFFSET>
+inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t sum) {
   int32_t total[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) total[lane] = -offset * sum;
+  for (int lane = 0; lane < kLanes; ++lane) total[lane] = -OFFSET * sum;
   uint8_t bytes[COUNT * 64];
   memcpy(bytes, codes, sizeof bytes);
   for (int j = 0; j < COUNT; ++j) {
@@ -157,7 +158,7 @@ inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t offset, int3
 
 template <int COUNT>
 inline IntVec dot_8bit(const Codes* codes, const int8_t* x, int32_t sum) {
-  return dot_4bit<COUNT>(codes, x, 128, sum);
+  return dot_4bit<COUNT, 128>(codes, x, sum);
 }
 
 #endif

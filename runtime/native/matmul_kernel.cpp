@@ -3,6 +3,7 @@
 #include "matmul_kernel.h"
 
 #include "dot.h"
+#include "quantize.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -19,11 +20,25 @@ struct Format {
   static constexpr bool kHasMin = FORMAT == kQ4HalfMin || FORMAT == kQ4FloatMin ||
                                   FORMAT == kQ4Float16Min || FORMAT == kQ8HalfMin ||
                                   FORMAT == kQ8FloatMin;
+  static constexpr int kOffset = !kFourBits            ? 128
+                                 : FORMAT == kQ4Half    ? 8
+                                 : FORMAT == kQ4Float16 ? 4
+                                                        : 0;
   static constexpr int kParts =  // scales per group
       FORMAT == kQ4Float16 || FORMAT == kQ4Float16Min || FORMAT == kQ8Float16 ? 2 : 1;
   static constexpr int kPartVectors = kVectors / kParts;
   static constexpr int64_t kCodeBytes = kFourBits ? 256 : 512;
   static constexpr int64_t kScaleBytes = kParts * kLanes * (kHalfScales ? 2 : 4);
+
+  static constexpr int64_t kGroupBytes = kCodeBytes + kScaleBytes * (kHasMin ? 2 : 1);
+
+  // The part of the next tile that lies as far in it as group g in this one, to be there in time.
+  static inline void prefetch(const uint8_t* tile, int64_t g) {
+#pragma GCC unroll 16
+    for (int64_t at = 0; at < kGroupBytes; at += 64) {
+      __builtin_prefetch(tile + g * kGroupBytes + at);
+    }
+  }
 
   static inline void unpack(const uint8_t* from, Codes* codes) {
     for (int j = 0; j < kVectors; ++j) {
@@ -42,9 +57,9 @@ struct Format {
     return load(reinterpret_cast<const float*>(from) + part * kLanes);
   }
 
-  static inline IntVec dot(const Codes* codes, const int8_t* x, int32_t offset, int32_t sum) {
-    return kFourBits ? dot_4bit<kPartVectors>(codes, x, offset, sum)
-                     : dot_8bit<kPartVectors>(codes, x, sum);
+  static inline IntVec dot(const Codes* codes, const int8_t* x, const int32_t& sum) {
+    if constexpr (kFourBits) return dot_4bit<kPartVectors, kOffset>(codes, x, sum);
+    return dot_8bit<kPartVectors>(codes, x, sum);
   }
 };
 
@@ -67,21 +82,25 @@ inline void int8_tile(const MatmulArgs& args, int64_t tile, int64_t row) {
   const PackedTiles& tiles = args.tiles;
   const QuantizedRows& q = args.quantized;
   const uint8_t* data = tiles.data + tile * tiles.tile_bytes;
+  const uint8_t* next = data + tiles.tile_bytes;
   const int64_t groups = tiles.num_inputs / kGroup;
   Vec sums[ROWS] = {}, mins[ROWS] = {};
   for (int64_t g = 0; g < groups; ++g) {
     Codes codes[kVectors];
+    F::prefetch(next, g);
     F::unpack(data + g * F::kCodeBytes, codes);
     for (int part = 0; part < F::kParts; ++part) {
       const Vec scale = F::scale(data + tiles.scales_at + g * F::kScaleBytes, part);
       const Vec min =
           F::kHasMin ? F::scale(data + tiles.mins_at + g * F::kScaleBytes, part) : Vec{};
+#pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         const int64_t at = (row + r) * groups + g;
-        const int32_t half = q.half_sums[at];
-        const int32_t sum = F::kParts == 1 ? q.sums[at] : part == 0 ? half : q.sums[at] - half;
+        const int32_t sum = F::kParts == 1 ? q.sums[at]
+                            : part == 0    ? q.half_sums[at]
+                                           : q.sums[at] - q.half_sums[at];
         const int8_t* x = q.codes + (row + r) * q.num_inputs + g * kGroup + part * 16;
-        const IntVec dots = F::dot(codes + part * F::kPartVectors, x, tiles.offset, sum);
+        const IntVec dots = F::dot(codes + part * F::kPartVectors, x, sum);
         sums[r] += to_floats(dots) * (scale * q.scales[at]);
         if (F::kHasMin) {
           mins[r] += min * (F::kParts == 1 ? q.scaled_sums[at] : q.scales[at] * float(sum));
@@ -89,16 +108,27 @@ inline void int8_tile(const MatmulArgs& args, int64_t tile, int64_t row) {
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) put(args, row + r, tile, F::kHasMin ? sums[r] + mins[r] : sums[r]);
+}
+
+// Tiles that stay in the L2 cache while all rows pass over them, a few at a time.
+constexpr int64_t kBlockBytes = 384 * 1024;
+
+template <class F, int ROWS>
+inline void int8_block(const MatmulArgs& args, int64_t first, int64_t end, int64_t row) {
+  for (int64_t tile = first; tile < end; ++tile) int8_tile<F, ROWS>(args, tile, row);
 }
 
 template <class F>
 void int8_tiles(const MatmulArgs& args) {
-  for (int64_t tile = args.first_tile; tile < args.end_tile; ++tile) {
+  const int64_t fitting = kBlockBytes / args.tiles.tile_bytes, block = fitting < 1 ? 1 : fitting;
+  for (int64_t first = args.first_tile; first < args.end_tile; first += block) {
+    const int64_t end = first + block < args.end_tile ? first + block : args.end_tile;
     int64_t row = 0;
-    for (; row + 8 <= args.num_rows; row += 8) int8_tile<F, 8>(args, tile, row);
-    for (; row + 4 <= args.num_rows; row += 4) int8_tile<F, 4>(args, tile, row);
-    for (; row < args.num_rows; ++row) int8_tile<F, 1>(args, tile, row);
+    for (; row + 8 <= args.num_rows; row += 8) int8_block<F, 8>(args, first, end, row);
+    for (; row + 4 <= args.num_rows; row += 4) int8_block<F, 4>(args, first, end, row);
+    for (; row < args.num_rows; ++row) int8_block<F, 1>(args, first, end, row);
   }
 }
 
@@ -129,7 +159,7 @@ inline void expand_group(const PackedTiles& tiles, const uint8_t* data, int64_t 
     for (int j = part * F::kPartVectors; j < (part + 1) * F::kPartVectors; ++j) {
       const IntVec four_codes = (IntVec)codes[j];
       for (int b = 0; b < 4; ++b) {
-        const IntVec code = (four_codes >> (8 * b) & 0xff) - tiles.offset;
+        const IntVec code = (four_codes >> (8 * b) & 0xff) - F::kOffset;
         store(to + (4 * j + b) * kLanes, to_floats(code) * scale + min);
       }
     }
@@ -206,34 +236,15 @@ void multiply_f32(const MatmulArgs& whole) {
   }
 }
 
-inline float largest(Vec v) {
-  float most = 0;
-  for (int lane = 0; lane < kLanes; ++lane) most = v[lane] > most ? v[lane] : most;
-  return most;
-}
-
-inline int32_t put_codes(Vec scaled, int8_t* to) {
-  // Adding 1.5 x 2^23 leaves the nearest integer, ties to even, in the low bits.
-  const IntVec codes = (IntVec)(scaled + 0x1.8p23f) - 0x4b400000;
-  int32_t sum = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    to[lane] = int8_t(codes[lane]);
-    sum += to[lane];
-  }
-  return sum;
-}
-
 void quantize_row(const float* x, const QuantizedRows& q, int64_t row) {
   const int64_t groups = q.num_inputs / kGroup;
   for (int64_t g = 0; g < groups; ++g) {
     const Vec low = load(x + g * kGroup), high = load(x + g * kGroup + kLanes);
-    const Vec low_size = low < 0 ? -low : low, high_size = high < 0 ? -high : high;
-    const float most = largest(low_size > high_size ? low_size : high_size);
+    const float most = largest_size(low, high);
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
-    int8_t* codes = q.codes + row * q.num_inputs + g * kGroup;
     const int64_t at = row * groups + g;
-    q.half_sums[at] = put_codes(low * inverse, codes);
-    q.sums[at] = q.half_sums[at] + put_codes(high * inverse, codes + kLanes);
+    int8_t* codes = q.codes + row * q.num_inputs + g * kGroup;
+    put_codes(low * inverse, high * inverse, codes, q.half_sums[at], q.sums[at]);
     q.scales[at] = most / 127.0f;
     q.scaled_sums[at] = q.scales[at] * float(q.sums[at]);
   }

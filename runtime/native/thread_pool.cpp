@@ -6,8 +6,11 @@ namespace starshade {
 namespace {
 
 constexpr std::uint64_t kTasks = 0, kAll = 1, kKindBit = 1, kNextJob = 2;
-// Longer than the imbalance of one kernel, shorter than the time between two steps.
-constexpr std::chrono::microseconds kSpin{50};
+// Shorter than the time between two steps: then other processes need the core.
+constexpr std::chrono::microseconds kIdleSpin{50};
+// At a barrier the others are about to come.  If one is late, it may want this very core; a sleep
+// would cost more than the whole kernel, and again at the next barrier.
+constexpr std::chrono::microseconds kBarrierSpin{20}, kBarrierYield{2000};
 constexpr int kPausesPerLook = 32;
 
 void pause() {
@@ -18,16 +21,19 @@ void pause() {
 #endif
 }
 
-// Spins until `done` or for kSpin; says whether it is done.
+// Waits actively until `done` or for `most`, giving the core away from `yield_after` on; says
+// whether it is done.
 template <class Done>
-bool spin(const Done& done) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
+bool spin(std::chrono::microseconds most, std::chrono::microseconds yield_after, const Done& done) {
+  const auto start = std::chrono::steady_clock::now();
+  for (auto waited = start - start; waited < most;
+       waited = std::chrono::steady_clock::now() - start) {
     for (int pauses = 0; pauses < kPausesPerLook; ++pauses) {
       if (done()) return true;
       pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+    if (waited >= yield_after) std::this_thread::yield();
+  }
   return done();
 }
 
@@ -87,7 +93,7 @@ void ThreadPool::barrier() {
     return;
   }
   const auto met = [&] { return meeting_.load() != meeting; };
-  if (may_spin_ && spin(met)) return;
+  if (spin(kBarrierYield, may_spin_ ? kBarrierSpin : kBarrierSpin * 0, met)) return;
   park(mutex_, meet_, num_parked_at_barrier_, met);
 }
 
@@ -134,7 +140,7 @@ void ThreadPool::join_tasks(std::size_t thread) {
 // The newest job's number, another than `seen`.  After an SPMD step the next may follow at once.
 std::uint64_t ThreadPool::next_job(std::uint64_t seen) {
   const auto come = [&] { return job_.load() != seen; };
-  const bool spun = may_spin_ && (seen & kKindBit) == kAll && spin(come);
+  const bool spun = may_spin_ && (seen & kKindBit) == kAll && spin(kIdleSpin, kIdleSpin, come);
   if (!spun) park(mutex_, start_, num_parked_, come);
   return job_.load();
 }

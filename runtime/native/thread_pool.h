@@ -15,7 +15,7 @@ namespace starshade {
 // Two ways to share work.  run_all: one function on every thread, once per step, meeting at
 // barrier() between dependent kernels; a barrier costs well under a microsecond.  run: tasks taken
 // from one counter, so that a thread that loses its core delays one task, not all.
-// Waiting threads spin for some tens of microseconds, then sleep: other processes share the cores.
+// Threads without work spin for some tens of microseconds, then sleep: others share the cores.
 class ThreadPool {
  public:
   using Task = std::function<void(std::size_t task, std::size_t thread)>;
