@@ -47,8 +47,7 @@ MAX_CRL_BYTES = 1024 * 1024
 _PEM_CRL_START = b"-----BEGIN X509 CRL-----"
 _DER_SEQUENCE_START = b"\x30"
 _PARTIAL_CRL = (ExtensionOID.DELTA_CRL_INDICATOR, ExtensionOID.ISSUING_DISTRIBUTION_POINT)
-_EC_HASHES = (hashes.SHA256, hashes.SHA384)
-_EC_ALGORITHMS: dict[bytes, hashes.HashAlgorithm] = {  # ecdsa-with-SHA256 and -SHA384, usual form
+_EC_ALGORITHMS: dict[bytes, hashes.HashAlgorithm] = {  # ecdsa-with-SHA256, -SHA384  [RFC 5758]
     bytes.fromhex("300a06082a8648ce3d040302"): hashes.SHA256(),
     bytes.fromhex("300a06082a8648ce3d040303"): hashes.SHA384(),
 }
@@ -228,12 +227,17 @@ def _require_signed(
 ) -> None:
     """Over the bytes received, by an algorithm of ours.  Raises: InvalidSignature."""
     if isinstance(key, rsa.RSAPublicKey):
-        algorithm = _require_sound_algorithm(signed, key)
+        algorithm = signed.signature_hash_algorithm
+        if signed.signature_algorithm_parameters != _PSS or not isinstance(
+            algorithm, hashes.SHA384
+        ):
+            raise InvalidSignature
         key.verify(signed.signature, parts.signed_bytes, _PSS, algorithm)
     else:
-        usual = _EC_ALGORITHMS.get(parts.signature_algorithm_der)
-        algorithm = usual or _require_sound_algorithm(signed, key)
-        key.verify(signed.signature, parts.signed_bytes, ec.ECDSA(algorithm))
+        named = _EC_ALGORITHMS.get(parts.signature_algorithm_der)
+        if named is None:
+            raise InvalidSignature
+        key.verify(signed.signature, parts.signed_bytes, ec.ECDSA(named))
 
 
 def _is_signed_crl(crl: x509.CertificateRevocationList, parts: _CrlParts, key: PublicKey) -> bool:
@@ -242,23 +246,6 @@ def _is_signed_crl(crl: x509.CertificateRevocationList, parts: _CrlParts, key: P
     except InvalidSignature:
         return False
     return True
-
-
-def _require_sound_algorithm(
-    signed: x509.Certificate | x509.CertificateRevocationList, key: PublicKey
-) -> hashes.HashAlgorithm:
-    """The hash that the bytes name, once they name a way of signing that we take for this key.
-
-    Raises: InvalidSignature.
-    """
-    how, algorithm = signed.signature_algorithm_parameters, signed.signature_hash_algorithm
-    if isinstance(key, rsa.RSAPublicKey):
-        is_sound = how == _PSS and isinstance(algorithm, hashes.SHA384)
-    else:
-        is_sound = isinstance(how, ec.ECDSA) and isinstance(algorithm, _EC_HASHES)
-    if not is_sound or algorithm is None:
-        raise InvalidSignature
-    return algorithm
 
 
 def _parse_crl(data: bytes, what: str) -> x509.CertificateRevocationList:

@@ -145,6 +145,14 @@ def test_two_names_of_one_kind_in_a_set_are_left_to_the_library() -> None:
     assert _read(_issue(subject)).common_name == "aa"
 
 
+@pytest.mark.parametrize("tag", [0x00, 0x0B, 0x0D, 0x12, 0x14, 0x16, 0x1E, 0x58])
+def test_a_plain_name_is_a_string_of_two_kinds(tag: int) -> None:
+    name = bytearray(_of(("name", _CN)).public_bytes())
+    name[11] = tag
+
+    assert _plain_common_name(bytes(name)) is None
+
+
 @pytest.mark.parametrize("offset", [3, 5, 6, 7, 8, 9, 11, 12])
 def test_a_plain_name_has_one_form(offset: int) -> None:
     """Each byte before the text but its kind's, and the tags that the library has seen to."""

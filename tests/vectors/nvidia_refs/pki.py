@@ -170,6 +170,7 @@ class Ocsp:
     status: ocsp.OCSPCertStatus = ocsp.OCSPCertStatus.GOOD
     reason: x509.ReasonFlags | None = None
     this_update: datetime = AT - timedelta(hours=1)
+    produced_at: datetime | None = None  # when it was true, unless it says otherwise
     next_update: datetime | None = AT + timedelta(hours=23)
     id_hash: hashes.HashAlgorithm = field(default_factory=hashes.SHA384)
     id_issuer: Literal["l3", "l2"] | None = None
@@ -209,12 +210,12 @@ class Ocsp:
         if self.extra is not None:
             builder = builder.add_extension(self.extra, critical=True)
         who = self.named or self.responder
-        made = builder.sign(key(who.key_name or who.subject), hashes.SHA384())
+        made = builder.sign(key(who.key_name or who.subject, who.curve), hashes.SHA384())
         return self._sign_again(made, responder)
 
     def _sign_again(self, made: ocsp.OCSPResponse, responder: x509.Certificate) -> bytes:
         """The library signs at random and says when; here both are fixed."""
-        tbs = _with_produced_at(made, self.this_update)
+        tbs = _with_produced_at(made, self.produced_at or self.this_update)
         signature = key(self.signing_key).sign(
             tbs, ec.ECDSA(hashes.SHA384(), deterministic_signing=True)
         )
