@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from runtime.chat_template import ChatTemplates
 from runtime.detokenizer import IncrementalDetokenizer, decode_utf8
 from runtime.errors import InvalidPrompt
+from runtime.tokenizer.chat_template import ChatTemplates
 from runtime.tokenizer.control import ControlSplitter
 from runtime.tokenizer.gguf import parse_gguf_tokenizer
 from runtime.tokenizer.parts import TokenizerParts

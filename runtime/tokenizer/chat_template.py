@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Template, TemplateError
 
 from runtime.errors import InvalidPrompt
-from runtime.template_sandbox import TemplateSandbox
 from runtime.tokenizer.control import TokenFinder
+from runtime.tokenizer.template_sandbox import TemplateSandbox
 from runtime.weights.errors import MalformedModelError, ModelLimitError
 
 MAX_TEMPLATES = 16  # published models have up to 4
