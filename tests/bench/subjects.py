@@ -31,6 +31,7 @@ class Subject(Protocol):
 
     name: str
     version: str
+    foreign_cpu: float  # the most that others used while one of its commands ran
 
     def single(self) -> Mapping[str, float]:
         """One round of the single-stream cases: tokens per second by case. Raises: PeerFailed."""

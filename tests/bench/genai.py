@@ -18,7 +18,7 @@ from tests.bench.subjects import (
     run_command,
 )
 
-_SCRIPT = Path(__file__).with_name("openvino_script.py")
+_SCRIPT = Path(__file__).with_name("genai_script.py")
 
 
 class OpenVino:
@@ -37,7 +37,7 @@ class OpenVino:
     def single(self) -> Mapping[str, float]:
         task = {**self._task, "prefill": self._texts(PREFILL_TOKENS)}
         task["decode"] = self._texts(DECODE_CONTEXTS)
-        done = run_command([self._python, _SCRIPT], stdin=json.dumps(task))
+        done = run_command([self._python, "-I", _SCRIPT], stdin=json.dumps(task))
         self.foreign_cpu = max(self.foreign_cpu, done.foreign_cpu)
         answer = parse_json(done.output.splitlines()[-1] if done.output else "", "OpenVINO")
         try:
