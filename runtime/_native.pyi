@@ -284,3 +284,17 @@ def largest(
 
     Raises: ValueError for a mask that is too short.
     """
+
+def probe_read(cpu: Cpu, num_bytes: int, num_passes: int) -> list[float]:
+    """Seconds of each pass of all threads over as many bytes, each reading its share.
+
+    Raises: ValueError for numbers out of range.
+    """
+
+def probe_multiply(
+    cpu: Cpu, kind: str, num_rounds: int, num_passes: int
+) -> tuple[int, list[float]]:
+    """Operations of a pass in registers by all threads, and its seconds; ``kind`` int8 or f32.
+
+    Raises: ValueError for another kind or numbers out of range.
+    """

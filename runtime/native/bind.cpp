@@ -111,4 +111,5 @@ NB_MODULE(_native, module) {
   bind_matmul(module);
   bind_model(module);
   bind_kv(module);
+  bind_probe(module);
 }

@@ -12,6 +12,7 @@ namespace starshade {
 void bind_matmul(nanobind::module_& module);
 void bind_model(nanobind::module_& module);
 void bind_kv(nanobind::module_& module);
+void bind_probe(nanobind::module_& module);
 
 // f32, bf16 or int8.  Throws std::invalid_argument.
 KvType parse_kv_type(const std::string& name);

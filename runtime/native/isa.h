@@ -7,6 +7,7 @@
 #include "kv_kernel.h"
 #include "linear_kernel.h"
 #include "matmul_kernel.h"
+#include "probe_kernel.h"
 #include "row_kernel.h"
 
 namespace starshade {
@@ -20,6 +21,7 @@ struct Isa {
   KvWriteKernel kv_write;
   KvMergeKernel kv_merge;
   const RowKernels* rows;
+  const ProbeKernels* probe;
 };
 
 // Those that are compiled in and that this CPU has, the best first; never empty.

@@ -10,9 +10,11 @@ from click.testing import CliRunner
 
 from gateway.bench.serve import serve
 from runtime.bench.decode import decode
+from runtime.bench.kernels import kernels
 from runtime.bench.prefill import prefill
 from runtime.bench.quality import quality
 from runtime.bench.start import start
+from tests.support.resources import native_module
 from tests.support.tiny_model import write_tiny_gguf
 
 SERVE = "--streams 4 --requests 6 --context 20 --tokens 4 --prefix 60 --arriving 100".split()  # noqa: SIM905
@@ -64,6 +66,26 @@ def test_quality(model: Path, tmp_path: Path) -> None:
     (row,) = document["results"]
     assert row["windows"] == 2
     assert row["perplexity"] > 1
+
+
+def test_kernels(model: Path) -> None:
+    native_module()
+    arguments = "--rows 1 --rows 5 --context 40 --repeat 3".split()  # noqa: SIM905
+    rows = {row["name"]: row for row in run(kernels, model, *arguments)["results"]}
+    assert list(rows)[:3] == ["limit, read of 64 MiB", "limit, int8", "limit, f32"]
+    assert rows["attention, 1 row at 40, bf16"]["n"] == 3
+    shares = [row["share_of_limit"] for row in rows.values() if "share_of_limit" in row]
+    assert len(shares) == 5
+    assert min(shares) > 0
+
+
+def test_the_limit_is_the_slower_of_memory_and_arithmetic() -> None:
+    limits_module = pytest.importorskip("runtime.bench.limits", exc_type=ImportError)
+    limits = limits_module.Limits(
+        read_bytes=1 << 20, bytes_per_s=10.0, int8_per_s=100.0, f32_per_s=50.0
+    )
+    assert limits.share(2.0, num_bytes=10, num_operations=20, mode="int8") == 0.5
+    assert limits.share(2.0, num_bytes=10, num_operations=100, mode="f32") == 1.0
 
 
 def test_start(model: Path) -> None:
