@@ -298,3 +298,10 @@ def probe_multiply(
 
     Raises: ValueError for another kind or numbers out of range.
     """
+
+def draw(cpu: Cpu, logits: Any, best: float, inverse_temperature: float, uniform: float) -> int:
+    """The id at which the sum of exp((x - best) * inverse_temperature) over ``logits`` (V,), taken
+    in the order of ids, first exceeds ``uniform`` (in [0, 1)) of the whole.
+
+    Raises: ValueError unless ``best``, the largest logit, is finite.
+    """

@@ -1,10 +1,13 @@
 """How does a StepPlan become logits on a CPU?  One call of the compiled model, without torch."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from runtime import _native
 from runtime.checkpoint import open_checkpoint
@@ -13,6 +16,7 @@ from runtime.models.config import ModelConfig
 from runtime.native_weights import PRECISIONS, pack_weights
 from runtime.plan import Float32Array, StepPlan
 from runtime.sampler import (
+    Ids,
     LogprobsWanted,
     NonFiniteLogitsError,
     SampleRow,
@@ -172,6 +176,25 @@ class NativeRunner:
         return NativeLogits(self._model, self._cpu)
 
 
+@dataclass(frozen=True, slots=True)
+class _NativeView:
+    """``runtime.sampler.LogitsView`` in a few passes over the row; exponentials in float32."""
+
+    logits: Float32Array
+    cpu: _native.Cpu
+
+    def largest(self, count: int) -> Ids:
+        ids, _, _, _ = _native.largest(self.cpu, self.logits, count)
+        return ids.astype(np.intp)
+
+    def total(self, temperature: float, best: float) -> float:
+        _, _, log_sum_exp, _ = _native.largest(self.cpu, self.logits, 0, 1 / temperature)
+        return math.exp(log_sum_exp - best / temperature)
+
+    def draw(self, temperature: float, best: float, point: float) -> int:
+        return _native.draw(self.cpu, self.logits, best, 1 / temperature, point)
+
+
 class NativeSampler:
     """Stateless; plain greedy rows cost nothing, their best logit is known already."""
 
@@ -184,8 +207,14 @@ class NativeSampler:
             raise ValueError(f"{len(logits)} rows of logits for {len(rows)} sequences")
         if logits.broken_rows:
             raise NonFiniteLogitsError(f"{len(logits.broken_rows)} rows of logits are not finite")
+
+        def view_of(one: Float32Array) -> _NativeView:
+            return _NativeView(one, logits.cpu)
+
         return [
-            best_id if row.is_plain and row.params.is_greedy else sample_row(logits.rows[idx], row)
+            best_id
+            if row.is_plain and row.params.is_greedy
+            else sample_row(logits.rows[idx], row, view_of)
             for idx, (best_id, row) in enumerate(zip(logits.best_ids, rows, strict=True))
         ]
 

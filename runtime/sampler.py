@@ -7,7 +7,7 @@ the logits after a draft is the one that would have been drawn without it.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -87,6 +87,35 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
+class LogitsView(Protocol):
+    """What a draw asks of one row of logits (V,); ``best`` is the largest, which is finite."""
+
+    def largest(self, count: int) -> Ids:
+        """Ids of the ``count`` largest, largest first, ties by id."""
+
+    def total(self, temperature: float, best: float) -> float:
+        """Sum of exp((x - best) / temperature) over all."""
+
+    def draw(self, temperature: float, best: float, point: float) -> int:
+        """The id at which that sum, in the order of ids, exceeds ``point`` (in [0, 1)) of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyView:
+    """The definition."""
+
+    logits: Float32Array
+
+    def largest(self, count: int) -> Ids:
+        return _largest(self.logits, count)
+
+    def total(self, temperature: float, best: float) -> float:
+        return float(_softmax_weights(self.logits, temperature, best).sum())
+
+    def draw(self, temperature: float, best: float, point: float) -> int:
+        return _index_of(_softmax_weights(self.logits, temperature, best), point)
+
+
 class Sampler:
     """Stateless."""
 
@@ -113,29 +142,43 @@ def uniform(rng_seed: int, step: int) -> float:
     return (int.from_bytes(digest[:8], "little") >> 11) * 2.0**-53
 
 
-def sample_row(logits: Float32Array, row: SampleRow) -> int:
+def sample_row(
+    logits: Float32Array,
+    row: SampleRow,
+    view_of: Callable[[Float32Array], LogitsView] = NumpyView,
+) -> int:
     """The token for one row of logits (V,), which are not changed. Raises: NonFiniteLogitsError."""
     params = row.params
     if not row.is_plain:
         logits = adjusted(logits, params, row.history, row.drafts)
         if row.allowed is not None:
             logits = masked(logits, row.allowed)
-    best = int(logits.argmax())
-    if not np.isfinite(logits[best]):
+    best_id = int(logits.argmax())
+    best = float(logits[best_id])
+    if not np.isfinite(best):
         raise NonFiniteLogitsError(f"the best of {logits.size} logits is not finite")
     if params.is_greedy:
-        return best
+        return best_id
+    view, point = view_of(logits), uniform(row.rng_seed, row.step)
+    takes_all = (params.top_k or logits.size) >= logits.size and params.top_p >= 1
     with np.errstate(under="ignore", over="ignore"):  # a cold token's weight is 0
-        ids, weights = _candidates(logits, params, float(logits[best]))
+        if takes_all and not params.min_p:
+            return view.draw(params.temperature, best, point)
+        ids, weights = _candidates(logits, params, best, view)
     if params.min_p:
         keep = weights >= params.min_p  # the best has weight 1
         ids, weights = ids[keep], weights[keep]
+    return int(ids[_index_of(weights, point)])
+
+
+def _index_of(weights: Weights, point: float) -> int:
+    """Where the running sum exceeds ``point`` of the whole."""
     cumulative = weights.cumsum()
     total = cumulative[-1]
-    index = int(cumulative.searchsorted(uniform(row.rng_seed, row.step) * total, "right"))
+    index = int(cumulative.searchsorted(point * total, "right"))
     # The draw is below the total, but the product may round up to it; past the token that reaches
     # the total there may be others of weight 0, which are never drawn.
-    return int(ids[min(index, int(cumulative.searchsorted(total, "left")))])
+    return min(index, int(cumulative.searchsorted(total, "left")))
 
 
 def row_logprobs(logits: Float32Array, wanted: LogprobsWanted) -> TokenLogprobs:
@@ -151,23 +194,25 @@ def row_logprobs(logits: Float32Array, wanted: LogprobsWanted) -> TokenLogprobs:
     )
 
 
-def _candidates(logits: Float32Array, params: Params, best: float) -> tuple[Ids, Weights]:
+def _candidates(
+    logits: Float32Array, params: Params, best: float, view: LogitsView
+) -> tuple[Ids, Weights]:
     """Token ids that may be drawn and their weights; top-k first, then top-p of what is left."""
     limit = params.top_k or logits.size
     if limit >= logits.size and params.top_p >= 1:
         return np.arange(logits.size), _softmax_weights(logits, params.temperature, best)
     if params.top_p >= 1:
-        ids = _largest(logits, limit)
+        ids = view.largest(limit)
         return ids, _softmax_weights(logits[ids], params.temperature, best)
     total = None
     if limit >= logits.size:
-        total = float(_softmax_weights(logits, params.temperature, best).sum())
+        total = view.total(params.temperature, best)
     num_looked_at = min(limit, _FIRST_CANDIDATES) if total is not None else limit
-    ids = _largest(logits, num_looked_at)
+    ids = view.largest(num_looked_at)
     weights = _softmax_weights(logits[ids], params.temperature, best)
     wanted = params.top_p * (weights.sum() if total is None else total)
     if weights.sum() < wanted:
-        ids = _largest(logits, limit)
+        ids = view.largest(limit)
         weights = _softmax_weights(logits[ids], params.temperature, best)
     # The nucleus: the fewest tokens whose weight reaches top_p [Holtzman et al. 2020, sec. 3.1].
     size = min(int(weights.cumsum().searchsorted(wanted)) + 1, len(ids))

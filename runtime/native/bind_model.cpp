@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -166,6 +167,15 @@ nb::tuple largest(Cpu& cpu, Floats logits, std::int64_t count, float inverse_tem
                         found.log_sum_exp, found.is_broken);
 }
 
+std::int32_t draw_id(Cpu& cpu, Floats logits, float best, float inverse_temperature,
+                     double uniform) {
+  const auto width = std::int64_t(logits.shape(0));
+  require(width >= 1 && std::isfinite(best), "there is no finite logit");
+  require(uniform >= 0 && uniform < 1, "uniform is not in [0, 1)");
+  nb::gil_scoped_release released;
+  return draw(cpu.isa, logits.data(), width, best, inverse_temperature, uniform);
+}
+
 void add_rope(ModelShape& shape, std::vector<double> inverse_frequencies, float attention_factor) {
   shape.ropes.push_back({std::move(inverse_frequencies), attention_factor});
 }
@@ -224,6 +234,8 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("block_bytes", [](Model& model) { return model.kv_pool().layout().block_bytes(); });
   module.def("largest", &largest, "cpu"_a, "logits"_a.noconvert(), "count"_a,
              "inverse_temperature"_a = 1.0f, "allowed"_a.noconvert().none() = nb::none());
+  module.def("draw", &draw_id, "cpu"_a, "logits"_a.noconvert(), "best"_a, "inverse_temperature"_a,
+             "uniform"_a);
 }
 
 }  // namespace starshade

@@ -36,6 +36,7 @@ inline uint32_t bf16_bits(float value) {
 // tokens) that they are multiplied by, which lie in pairs too.
 struct PairsF32 {
   using Coefficient = float;
+  static constexpr bool kHasRest = false;
   static constexpr int kDegree = 6;
   struct Pair { Vec even, odd; };
   static Pair key(const uint8_t* tile, int pair) {
@@ -51,11 +52,17 @@ struct PairsF32 {
     return sums + pair.even * coefficients[0] + pair.odd * coefficients[1];
   }
   static void put(float* to, Vec first, Vec second) { store(to, first), store(to + kLanes, second); }
+  static void put_rest(float*, Vec, Vec) {}
+  // Adds the weights that `put` stored to their sum, in any lanes.
+  static Vec add_weights(Vec total, const float* weights) {
+    return total + (load(weights) + load(weights + kLanes));
+  }
 };
 
 #ifdef __AVX512BF16__
 struct PairsBf16 {
   using Coefficient = Bf16;
+  static constexpr bool kHasRest = true;
   static constexpr int kDegree = 4;
   typedef __m512bh Pair;
   static Pair key(const uint8_t* tile, int pair) {
@@ -76,10 +83,25 @@ struct PairsBf16 {
     const __m512bh both = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
     _mm512_storeu_si512(to, (__m512i)both);
   }
+  // What rounding left of the items that `put` stored.
+  static void put_rest(Bf16* to, Vec first, Vec second) {
+    put(to, first - rounded(first), second - rounded(second));
+  }
+  static Vec rounded(Vec v) {
+    const __m256bh halves = _mm512_cvtneps_pbh((__m512)v);
+    return (Vec)_mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16));
+  }
+  // The rounded ones: what they are divided by then errs as they do.
+  static Vec add_weights(Vec total, const Bf16* weights) {
+    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+    return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_loadu_si512(weights), ones);
+  }
 };
 #else
 struct PairsBf16 {
   using Coefficient = float;
+  static constexpr bool kHasRest = false;
   static constexpr int kDegree = 4;
   using Pair = PairsF32::Pair;
   static Pair widen(IntVec words) { return {of_bits(words << 16), of_bits(words & ~0xffff)}; }
@@ -92,6 +114,10 @@ struct PairsBf16 {
     return PairsF32::add_product(sums, pair, coefficients);
   }
   static void put(float* to, Vec first, Vec second) { PairsF32::put(to, first, second); }
+  static void put_rest(float*, Vec, Vec) {}
+  static Vec add_weights(Vec total, const float* weights) {
+    return PairsF32::add_weights(total, weights);
+  }
 };
 #endif
 
@@ -112,6 +138,7 @@ struct Tile {
   int rows, group, head_dim;
   float softcap;
   Coefficient* q;        // (rows, D), scaled
+  Coefficient* q_rest;   // (rows, D): what rounding left of q
   Coefficient* weights;  // (rows, kKvChunkKeys)
   float* scores;         // (rows, kKvChunkKeys)
   float* sums;           // (rows, D), not yet divided
@@ -129,13 +156,22 @@ template <int ROWS, class Pairs>
 inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
+  const auto* rest = tile.q_rest + first_row * tile.head_dim;
   const int num_pairs = tile.head_dim / 2;
   for (int pair = 0; pair < num_pairs; ++pair) {
     typename Pairs::Pair keys[kChunkTiles];
-    for (int t = 0; t < kChunkTiles; ++t) keys[t] = Pairs::key(chunk.keys[t], pair);
+    for (int t = 0; t < kChunkTiles; ++t) {
+      keys[t] = Pairs::key(chunk.keys[t], pair);
+      // Few rows wait for memory: the values, one line for each of keys, are read next.
+      if (ROWS < kRows) __builtin_prefetch(chunk.values[t] + pair * 64);
+    }
     for (int row = 0; row < ROWS; ++row) {
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], q + row * tile.head_dim + 2 * pair);
+      }
+      if (!Pairs::kHasRest) continue;
+      for (int t = 0; t < kChunkTiles; ++t) {
+        dots[row][t] = Pairs::add_product(dots[row][t], keys[t], rest + row * tile.head_dim + 2 * pair);
       }
     }
   }
@@ -245,16 +281,18 @@ void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool maske
     total *= rescale;
     tile.maxima[row] = new_maximum;
   }
-  for (int t = 0; t < kChunkTiles; ++t) {
-    scores[t] = exp2<Pairs::kDegree>(scores[t] - new_maximum);
-    total += scores[t];
+  for (int t = 0; t < kChunkTiles; t += 2) {
+    const Vec first = exp2<Pairs::kDegree>(scores[t] - new_maximum);
+    const Vec second = exp2<Pairs::kDegree>(scores[t + 1] - new_maximum);
+    Pairs::put(weights + t * kLanes, first, second);
+    total = Pairs::add_weights(total, weights + t * kLanes);
+    if (chunk.value_scales[t] == nullptr) continue;
     // A lane that is not seen may have any scale.
-    if (chunk.value_scales[t] != nullptr) {
-      scores[t] = scores[t] == Vec{} ? Vec{} : scores[t] * load(chunk.value_scales[t]);
-    }
+    const Vec scaled = first == Vec{} ? Vec{} : first * load(chunk.value_scales[t]);
+    const Vec next = second == Vec{} ? Vec{} : second * load(chunk.value_scales[t + 1]);
+    Pairs::put(weights + t * kLanes, scaled, next);
   }
   store(tile.denominators + row * kLanes, total);
-  for (int t = 0; t < kChunkTiles; t += 2) Pairs::put(weights + t * kLanes, scores[t], scores[t + 1]);
 }
 
 // int8 as bf16, which holds every such value exactly.
@@ -307,14 +345,22 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile
     const float* q = args.q + (task.first_row + row / tile.group) * args.q_stride +
                      static_cast<int64_t>(task.kv_head * tile.group + row % tile.group) * head_dim;
     auto* to = tile.q + row * head_dim;
+    auto* rest = tile.q_rest + row * head_dim;
     int d = 0;
     for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes) {
       Pairs::put(to + d, load(q + d) * scale, load(q + d + kLanes) * scale);
+      if (Pairs::kHasRest) {
+        Pairs::put_rest(rest + d, load(q + d) * scale, load(q + d + kLanes) * scale);
+      }
     }
     if (d < head_dim) {  // a head is whole vectors, perhaps an odd number of them
       typename Pairs::Coefficient last[2 * kLanes];
       Pairs::put(last, load(q + d) * scale, Vec{});
       __builtin_memcpy(to + d, last, sizeof(last) / 2);
+      if (Pairs::kHasRest) {
+        Pairs::put_rest(last, load(q + d) * scale, Vec{});
+        __builtin_memcpy(rest + d, last, sizeof(last) / 2);
+      }
     }
     for (d = 0; d < head_dim; d += kLanes) store(tile.sums + row * head_dim + d, Vec{});
     store(tile.denominators + row * kLanes, Vec{});
@@ -353,6 +399,11 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   tile.rows = static_cast<int>(rows), tile.group = group, tile.head_dim = head_dim;
   tile.softcap = args.softcap;
   tile.q = reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
+  tile.q_rest = tile.q;
+  if (Pairs::kHasRest) {
+    tile.q_rest =
+        reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
+  }
   tile.weights =
       reinterpret_cast<Coefficient*>(carve(scratch, rows * kKvChunkKeys * sizeof(Coefficient)));
   tile.scores = reinterpret_cast<float*>(carve(scratch, rows * kKvChunkKeys * 4));

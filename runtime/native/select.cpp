@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace starshade {
 namespace {
+
+constexpr std::int64_t kDrawPiece = 1024;
 
 // A value that `count` logits or more reach: the count-th largest of the maxima of blocks, each of
 // which is a logit. With fewer blocks than that, all logits reach it.
@@ -42,6 +45,34 @@ Candidates select_largest(const Isa& isa, const float* logits, std::int64_t widt
   found.ids.assign(ids.begin(), end);
   for (const std::int32_t id : found.ids) found.logits.push_back(logits[id]);
   return found;
+}
+
+std::int32_t draw(const Isa& isa, const float* logits, std::int64_t width, float best,
+                  float inverse_temperature, double uniform) {
+  // 1. Sums of pieces. 2. The piece that holds the point. 3. Walk through it.
+  std::vector<double> sums;
+  double total = 0;
+  for (std::int64_t start = 0; start < width; start += kDrawPiece) {
+    sums.push_back(isa.rows->sum_exp(logits + start, std::min(kDrawPiece, width - start), nullptr,
+                                     best, inverse_temperature));
+    total += sums.back();
+  }
+  const double target = uniform * total;
+  double reached = 0;
+  std::size_t piece = 0;
+  while (piece + 1 < sums.size() && reached + sums[piece] <= target) reached += sums[piece++];
+  const std::int64_t first = std::int64_t(piece) * kDrawPiece;
+  std::int64_t last_possible = -1;
+  for (std::int64_t id = first; id < std::min(first + kDrawPiece, width); ++id) {
+    const double weight = std::exp(double(logits[id] - best) * double(inverse_temperature));
+    if (weight <= 0) continue;
+    last_possible = id;
+    reached += weight;
+    if (reached > target) break;
+  }
+  // Rounding may leave the point just past a piece of vanishing weights: the best is never wrong.
+  if (last_possible < 0) last_possible = std::find(logits, logits + width, best) - logits;
+  return std::int32_t(last_possible);
 }
 
 }  // namespace starshade

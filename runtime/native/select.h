@@ -21,4 +21,9 @@ Candidates select_largest(const Isa& isa, const float* logits, std::int64_t widt
                           std::int64_t count, float inverse_temperature,
                           const std::uint32_t* allowed);
 
+// The id at which the sum of exp((x - best) * inverse_temperature), taken in the order of ids,
+// first exceeds `uniform` (in [0, 1)) of the whole.  best: the largest logit, which is finite.
+std::int32_t draw(const Isa& isa, const float* logits, std::int64_t width, float best,
+                  float inverse_temperature, double uniform);
+
 }  // namespace starshade
