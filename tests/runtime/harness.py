@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hypothesis import HealthCheck, settings
+
 from runtime import (
     Delta,
     Engine,
@@ -24,6 +26,8 @@ from tests.support.fake_runner import (
 )
 
 FRESH_SEED = 77
+# Properties whose examples are quick, but not on a machine that is busy with something else.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass

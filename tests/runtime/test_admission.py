@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from runtime.admission import OutputHistory, owned_blocks, peak_blocks
 from runtime.sequence import Sequence
-from tests.runtime.harness import request
+from tests.runtime.harness import PATIENT, request
 from tests.runtime.simulation import Simulation
 
 LIVES = st.lists(
@@ -47,6 +47,7 @@ def simulated_peak(lives: list[tuple[int, int, int, int]], block_size: int) -> i
     return peak
 
 
+@PATIENT
 @given(lives=LIVES, block_size=st.integers(1, 5))
 def test_the_peak_is_that_of_a_simulation(
     lives: list[tuple[int, int, int, int]], block_size: int
@@ -55,6 +56,7 @@ def test_the_peak_is_that_of_a_simulation(
     assert peak_of(at_once, block_size) == simulated_peak(at_once, block_size)
 
 
+@PATIENT
 @given(lives=LIVES, block_size=st.integers(1, 5), data=st.data())
 def test_whoever_starts_sooner_than_expected_takes_no_more(
     lives: list[tuple[int, int, int, int]], block_size: int, data: st.DataObject
@@ -66,6 +68,7 @@ def test_whoever_starts_sooner_than_expected_takes_no_more(
     assert simulated_peak(actual, block_size) <= peak_of(lives, block_size)
 
 
+@PATIENT
 @given(
     tables=st.lists(st.lists(st.integers(0, 15), unique=True), min_size=1, max_size=5),
     data=st.data(),
@@ -115,6 +118,7 @@ def test_the_extremes_ask_no_history(quantile: float, want: int) -> None:
     assert history.expected_tokens(make_sequence(max_tokens=4000)) == want
 
 
+@PATIENT
 @given(
     lengths=st.lists(st.integers(0, 1 << 22), max_size=30),
     done=st.integers(0, 5000),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.step_cost import PrefillBudget, StepCostModel, count_pairs
+from tests.runtime.harness import PATIENT
 
 SLOW_CPU = (3.2e-3, 3.7e-4, 1.7e-7)
 GPU = (9e-3, 6e-6, 4e-10)
@@ -70,6 +71,7 @@ def test_a_step_of_no_time_or_tokens_says_nothing() -> None:
     assert model.parts == StepCostModel().parts
 
 
+@PATIENT
 @given(
     steps=st.lists(
         st.tuples(st.integers(1, 4096), st.integers(0, 1 << 30), st.floats(1e-9, 1e3)), max_size=80
@@ -82,6 +84,7 @@ def test_no_history_makes_it_useless(steps: list[tuple[int, int, float]]) -> Non
     assert all(0 < part < inf for part in model.parts)
 
 
+@PATIENT
 @given(
     start=st.integers(0, 100_000),
     time_s=st.floats(0, 1),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime import GenerationRequest, RequestRejected, SamplingParams
 from runtime.sequence import MAX_PRIORITY, MAX_TENANT_CHARS, MIN_PRIORITY, Sequence
 from runtime.waiting_queue import TenantCounters, WaitingQueue
-from tests.runtime.harness import request
+from tests.runtime.harness import PATIENT, request
 from tests.runtime.simulation import Simulation
 
 
@@ -127,6 +127,7 @@ def test_nobody_is_overtaken_more_often_than_allowed(max_overtakes: int) -> None
     assert order.index("low") == max_overtakes
 
 
+@PATIENT
 @given(
     adds=st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(-1, 1), st.integers(1, 50)), max_size=60
