@@ -30,6 +30,10 @@ class EngineConfig:
     sequences and all their drafts are at most ``max_draft_rows``: about the number of rows from
     which on each costs its full share of a step. The output is the same for any values.
 
+    With ``batch_invariant`` only a runner is taken that promises (``is_batch_invariant``) the same
+    logits for a token, bit by bit, whatever else the step computes and however its prompt was cut:
+    then a request's output is a function of itself alone, greedy ties and near-ties included.
+
     Raises: InvalidConfig, naming every problem at once.
     """
 
@@ -46,6 +50,7 @@ class EngineConfig:
     max_prefix_wait_steps: int = 256
     max_draft_tokens: int = 0
     max_draft_rows: int = 8
+    batch_invariant: bool = False
     prefix_cache: bool = True
     eviction: str = "lru"
     model_sha256: str = ""

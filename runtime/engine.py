@@ -315,6 +315,8 @@ def _require_fit(runner: Runner[LogitsT], config: EngineConfig) -> None:
             f"the runner has {runner.num_blocks} blocks of {runner.block_size} tokens, "
             f"the engine is configured for {config.num_blocks} of {config.block_size}"
         )
+    if config.batch_invariant and not getattr(runner, "is_batch_invariant", False):
+        raise InvalidConfig("the runner's logits depend on the batch; batch_invariant forbids it")
 
 
 def _keep(live: Live, chosen: Chosen) -> Kept:

@@ -200,6 +200,30 @@ def test_a_runner_of_another_shape_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("promise", [None, False, True])
+def test_batch_invariance_needs_a_runner_that_promises_it(promise: bool | None) -> None:
+    runner = FakeRunner(num_blocks=4, block_size=4)
+    if promise is not None:
+        runner.is_batch_invariant = promise  # type: ignore[attr-defined]
+
+    def make() -> Engine:
+        return Engine(
+            runner=runner,
+            sampler=FakeSampler(),
+            tokenizer=FakeTokenizer(),
+            config=EngineConfig(num_blocks=4, block_size=4, batch_invariant=True),
+            observer=NullObserver(),
+            clock_ns=FakeClock(),
+            fresh_seed=lambda: FRESH_SEED,
+        )
+
+    if promise:
+        make()
+    else:
+        with pytest.raises(InvalidConfig, match="batch"):
+            make()
+
+
 def test_timing_is_in_order_and_counts_are_exact() -> None:
     harness = make_harness()
     harness.engine._clock_ns = iter(range(100, 200)).__next__

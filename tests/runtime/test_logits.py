@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.errors import InvalidSampling
@@ -41,6 +41,7 @@ def test_bias_moves_the_named_tokens_only() -> None:
     np.testing.assert_array_equal(logits, before)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30),
     st.lists(st.integers(0, VOCABULARY - 1), max_size=30),
@@ -79,6 +80,7 @@ def test_nothing_to_do_copies_nothing() -> None:
     assert adjusted(logits, SamplingParams(max_tokens=1), None) is logits
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, VOCABULARY - 1), min_size=1))
 def test_a_mask_keeps_what_it_names(allowed: set[int]) -> None:
     logits = logits_of(2)
@@ -87,6 +89,7 @@ def test_a_mask_keeps_what_it_names(allowed: set[int]) -> None:
     np.testing.assert_array_equal(got[sorted(allowed)], logits[sorted(allowed)])
 
 
+@settings(deadline=None)
 @given(
     st.sets(st.integers(0, VOCABULARY - 1), min_size=1, max_size=5),
     st.sampled_from([0.0, 0.7, 2.0]),

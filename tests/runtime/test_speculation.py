@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runtime.ngram
@@ -41,6 +41,7 @@ def propose(proposer: NgramProposer, token_ids: Sequence[int], max_drafts: int) 
     return proposer.propose([wanted])[0]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=60),
     st.lists(st.tuples(st.integers(1, 8), st.integers(1, 6)), min_size=1, max_size=6),

@@ -1,7 +1,7 @@
 """Does a stop string end the text wherever the tokens were cut?"""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.output import OutputText
@@ -111,6 +111,7 @@ def test_eos_is_an_ordinary_token_when_ignored() -> None:
     assert push(output(ignore_eos=True), 11) == ("", "stop")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=12),
     st.lists(st.integers(1, 4), min_size=12, max_size=12),
