@@ -57,7 +57,7 @@ void wake_parked(std::mutex& mutex, std::condition_variable& wake, std::atomic<i
 }  // namespace
 
 ThreadPool::ThreadPool(std::size_t num_threads)
-    : may_spin_(num_threads <= std::thread::hardware_concurrency()) {
+    : may_spin_(num_threads <= std::thread::hardware_concurrency()), placement_(num_threads) {
   for (std::size_t thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { work(thread); });
   }
@@ -78,6 +78,7 @@ void ThreadPool::run_all(const Body& body) {
   const std::lock_guard<std::mutex> call(calls_);
   if (workers_.empty()) return body(0, 1);
   body_ = &body;
+  placement_.settle(0);
   publish(kAll);
   body(0, num_threads());
   barrier();
@@ -149,6 +150,7 @@ void ThreadPool::work(std::size_t thread) {
   // A thread joins every SPMD job, so job_ cannot pass one by while it is away.
   for (std::uint64_t seen = next_job(0); !stopping_.load(); seen = next_job(seen)) {
     if ((seen & kKindBit) == kAll) {
+      placement_.settle(thread);
       (*body_)(thread, num_threads());
       barrier();
     } else {

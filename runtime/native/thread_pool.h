@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "placement.h"
+
 namespace starshade {
 
 // Two ways to share work.  run_all: one function on every thread, once per step, meeting at
@@ -48,6 +50,7 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
   bool may_spin_ = false;
+  Placement placement_;
   std::mutex calls_;  // held for a whole run or run_all
   std::mutex mutex_;
   std::condition_variable start_, done_, meet_;
