@@ -133,19 +133,19 @@ void read_q6_k(Block block, BlockItems& items) {
 
 // Eight-bit codes all have the offset 128: kernels know it.
 constexpr BlockType kTypes[] = {
-    {kGgmlF32, "F32", 1, 4, 0, 0, 0, false, false, nullptr},
-    {kGgmlF16, "F16", 1, 2, 0, 0, 0, false, false, nullptr},
-    {2, "Q4_0", 32, 18, 4, 8, 32, true, false, read_q4_0},
-    {3, "Q4_1", 32, 20, 4, 0, 32, true, true, read_q4_1},
-    {6, "Q5_0", 32, 22, 8, 128, 32, true, false, read_q5_0},
-    {7, "Q5_1", 32, 24, 8, 128, 32, true, true, read_q5_1},
-    {8, "Q8_0", 32, 34, 8, 128, 32, true, false, read_q8_0},
-    {10, "Q2_K", 256, 84, 4, 0, 16, false, true, read_q2_k},
-    {11, "Q3_K", 256, 110, 4, 4, 16, false, false, read_q3_k},
-    {12, "Q4_K", 256, 144, 4, 0, 32, false, true, read_q4_k},
-    {13, "Q5_K", 256, 176, 8, 128, 32, false, true, read_q5_k},
-    {14, "Q6_K", 256, 210, 8, 128, 16, false, false, read_q6_k},
-    {kGgmlBf16, "BF16", 1, 2, 0, 0, 0, false, false, nullptr},
+    {kGgmlF32, "F32", 1, 4, 0, 0, 0, false, false, 0, nullptr},
+    {kGgmlF16, "F16", 1, 2, 0, 0, 0, false, false, 0, nullptr},
+    {2, "Q4_0", 32, 18, 4, 8, 32, true, false, 2, read_q4_0},
+    {3, "Q4_1", 32, 20, 4, 0, 32, true, true, 4, read_q4_1},
+    {6, "Q5_0", 32, 22, 8, 128, 32, true, false, 0, read_q5_0},
+    {7, "Q5_1", 32, 24, 8, 128, 32, true, true, 0, read_q5_1},
+    {8, "Q8_0", 32, 34, 8, 128, 32, true, false, 0, read_q8_0},
+    {10, "Q2_K", 256, 84, 4, 0, 16, false, true, 0, read_q2_k},
+    {11, "Q3_K", 256, 110, 4, 4, 16, false, false, 0, read_q3_k},
+    {12, "Q4_K", 256, 144, 4, 0, 32, false, true, 0, read_q4_k},
+    {13, "Q5_K", 256, 176, 8, 128, 32, false, true, 0, read_q5_k},
+    {14, "Q6_K", 256, 210, 8, 128, 16, false, false, 0, read_q6_k},
+    {kGgmlBf16, "BF16", 1, 2, 0, 0, 0, false, false, 0, nullptr},
 };
 
 }  // namespace

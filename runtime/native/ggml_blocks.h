@@ -22,8 +22,9 @@ struct BlockType {
   std::int32_t code_bits;    // 4 or 8; 0: plain floating point
   std::int32_t offset;       // subtracted from each code
   std::int32_t scale_items;  // items that share a scale: 32 or 16
-  bool half_scales;          // every scale and minimum is a half
+  bool half_scales;          // a block starts with its scale, then any minimum, as halves
   bool has_min;
+  std::int32_t nibbles_at;   // where 16 bytes of (item j, item j + 16) lie, if they do; else 0
   void (*read)(const std::uint8_t* block, BlockItems& items);
 };
 

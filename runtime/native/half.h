@@ -27,19 +27,4 @@ inline float float_of_half(std::uint16_t half) {
   return float_of_bits(sign | bits_of_float(magnitude));
 }
 
-// To nearest, ties to even.
-inline std::uint16_t half_of_float(float value) {
-  const std::uint32_t bits = bits_of_float(value);
-  const auto sign = std::uint16_t(bits >> 16 & 0x8000u);
-  const std::uint32_t rest = bits & 0x7fffffffu;
-  if (rest > 0x7f800000u) return sign | 0x7e00u;
-  if (rest >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more
-  if (rest < 0x38800000u) {  // below 2^-14: units of 2^-24, which adding 0.5 rounds to
-    const float shifted = float_of_bits(rest) + 0.5f;
-    return sign | std::uint16_t(bits_of_float(shifted) - bits_of_float(0.5f));
-  }
-  const std::uint32_t odd = rest >> 13 & 1u;
-  return sign | std::uint16_t((rest - (112u << 23) + 0xfffu + odd) >> 13);
-}
-
 }  // namespace starshade

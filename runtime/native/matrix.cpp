@@ -66,6 +66,11 @@ class LaneWriter {
     BlockItems items;
     const std::int64_t blocks = tiles_.num_inputs / type_.block_items;
     for (std::int64_t block = 0; block < blocks; ++block, row += type_.block_bytes) {
+      if (type_.half_scales) write_halves(row, block);
+      if (type_.nibbles_at > 0) {
+        write_nibbles(row + type_.nibbles_at, block);
+        continue;
+      }
       type_.read(row, items);
       const std::int64_t groups = type_.block_items / kGroup;
       for (std::int64_t g = 0; g < groups; ++g) write_group(items, g, block * groups + g);
@@ -80,6 +85,18 @@ class LaneWriter {
     }
   }
 
+  // The same bytes as in the file, four inputs' worth to a vector.
+  void write_nibbles(const std::uint8_t* nibbles, std::int64_t group) {
+    std::uint8_t* to = tile_ + group * 256 + lane_ * 4;
+    for (int j = 0; j < 4; ++j) std::memcpy(to + j * 64, nibbles + j * 4, 4);
+  }
+
+  void write_halves(const std::uint8_t* block, std::int64_t group) {
+    const std::int64_t to = (group * kTileOutputs + lane_) * 2;
+    std::memcpy(tile_ + tiles_.scales_at + to, block, 2);
+    if (type_.has_min) std::memcpy(tile_ + tiles_.mins_at + to, block + 2, 2);
+  }
+
   void write_group(const BlockItems& items, std::int64_t in_block, std::int64_t group) {
     const std::uint8_t* codes = items.codes + in_block * kGroup;
     if (type_.code_bits == 4) {
@@ -91,6 +108,7 @@ class LaneWriter {
       std::uint8_t* to = tile_ + group * 512 + lane_ * 4;
       for (int j = 0; j < 8; ++j, to += 64) std::memcpy(to, codes + 4 * j, 4);
     }
+    if (type_.half_scales) return;
     const int per_group = kGroup / type_.scale_items;
     for (int part = 0; part < per_group; ++part) {
       const std::int64_t from = in_block * per_group + part;
@@ -101,12 +119,7 @@ class LaneWriter {
   }
 
   void write_scale(std::int64_t at, std::int64_t index, float value) {
-    if (type_.half_scales) {
-      const std::uint16_t half = half_of_float(value);
-      std::memcpy(tile_ + at + index * 2, &half, 2);
-    } else {
-      std::memcpy(tile_ + at + index * 4, &value, 4);
-    }
+    std::memcpy(tile_ + at + index * 4, &value, 4);
   }
 
   const PackedTiles& tiles_;
