@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from gateway import sse
@@ -67,8 +68,10 @@ class ChatTokenizer(Protocol):
     @property
     def token_bytes(self) -> Sequence[bytes]: ...
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Raises: runtime.errors.InvalidPrompt."""
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], *, now: datetime | None = None
+    ) -> list[int]:
+        """``now`` is what a template's date shows. Raises: runtime.errors.InvalidPrompt."""
         ...
 
 
@@ -152,9 +155,10 @@ class ChatService:
 
     async def _encode(self, chat: ChatRequest) -> tuple[int, ...]:
         messages = [{"role": m.template_role(), "content": m.text()} for m in chat.messages]
+        now = datetime.fromtimestamp(self._unix_s(), UTC)
         if sum(len(message["content"]) for message in messages) <= MAX_INLINE_CHARS:
-            return tuple(self._tokenizer.encode_chat(messages))
-        return tuple(await asyncio.to_thread(self._tokenizer.encode_chat, messages))
+            return tuple(self._tokenizer.encode_chat(messages, now=now))
+        return tuple(await asyncio.to_thread(self._tokenizer.encode_chat, messages, now=now))
 
     async def _events(
         self, generation: Generation, answer: Answer, request: InnerRequest, *, usage: bool

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ class HashTokenizer:
 
     token_bytes = tuple(piece.encode() for piece in PIECES)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], *, now: datetime | None = None
+    ) -> list[int]:
         text = "".join(f"{message['role'][0]}{message['content']}" for message in messages)
         return [1 + ord(char) % (VOCAB_SIZE - 1) for char in text]
 
