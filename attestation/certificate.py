@@ -47,6 +47,10 @@ _CERTIFICATE_START = re.compile(
     rb"\xa0\x03\x02\x01\x02\x02(?P<length>[\x01-\x15])(?P<first>.)",
     re.DOTALL,
 )
+_AUTHORITY_KEY = b"\x06\x03\x55\x1d\x23"  # OID 2.5.29.35, of AuthorityKeyIdentifier
+_AUTHORITY_SERIAL, _OCTETS, _SEQUENCE = 0x82, 0x04, 0x30
+_CRITICAL = b"\x01\x01"
+_MAX_AUTHORITY_KEYS = 4
 _X520_ATTRIBUTE = b"\x06\x03\x55\x04"  # OID 2.5.4, to which one octet is added
 _X520_COMMON_NAME, _X520_COUNTRY = 3, 6
 _PLAIN_STRINGS = b"\x0c\x13"  # UTF8String, PrintableString
@@ -176,6 +180,8 @@ def parse_certificate(
     """
     try:
         inner, parts = _load_certificate(data, what)
+        if _has_odd_authority_serial(data):
+            raise MalformedEvidence("format", f"{what}: its issuer's serial number is not positive")
         not_before, not_after = inner.not_valid_before_utc, inner.not_valid_after_utc
         key = inner.public_key()
         extensions = _read_extensions(inner)
@@ -237,6 +243,36 @@ def _read_extensions(certificate: x509.Certificate) -> _Extensions:
             if extension.critical:
                 found.has_unknown_critical = True
     return found
+
+
+def _has_odd_authority_serial(data: bytes) -> bool:
+    """Whether an AuthorityKeyIdentifier names a certificate by a number that is not positive.
+
+    The library warns of it, and will fail one day. ``data`` is a certificate that it has read, so
+    that lengths hold wherever the identifier is an extension; elsewhere it may be any text, and
+    one with more of that than a certificate has use for counts as odd.
+    """
+    _, *tails = data.split(_AUTHORITY_KEY, _MAX_AUTHORITY_KEYS + 1)
+    return len(tails) > _MAX_AUTHORITY_KEYS or any(map(_names_odd_serial, tails))
+
+
+def _names_odd_serial(tail: bytes) -> bool:
+    """``tail`` follows the OID of an AuthorityKeyIdentifier  [RFC 5280 sec. 4.2.1.1]."""
+    octets_at = 3 if tail.startswith(_CRITICAL) else 0
+    try:
+        value_at = content_start(tail, octets_at)
+        if (tail[octets_at], tail[value_at]) != (_OCTETS, _SEQUENCE):
+            return False
+        offset, end = content_start(tail, value_at), element_end(tail, value_at)
+        while offset < end:
+            next_offset = element_end(tail, offset)
+            number = tail[content_start(tail, offset) : next_offset]
+            if tail[offset] == _AUTHORITY_SERIAL and (number[0] & 0x80 or not any(number)):
+                return True
+            offset = next_offset
+    except IndexError:  # no extension, or one that the library refuses
+        pass
+    return False
 
 
 def _plain_common_name(name: bytes) -> str | None:

@@ -243,3 +243,57 @@ def test_the_key_of_a_certificate_of_any_kind() -> None:
     unknown = _issue().replace(_P256_OID, _P256_OID[:-1] + b"\x7f")
 
     assert _code(lambda data: subject_public_key_info(data, what="it"), unknown) == "format"
+
+
+@pytest.mark.parametrize(
+    ("serial", "is_critical", "code"),
+    [
+        ("01", False, None),
+        ("0080", False, None),
+        ("00", False, "format"),
+        ("0000", False, "format"),
+        ("80", False, "format"),
+        ("ff01", True, "format"),
+    ],
+)
+def test_the_issuers_serial_number_is_positive(
+    serial: str, is_critical: bool, code: str | None
+) -> None:
+    """Of an AuthorityKeyIdentifier; the library would only warn of it."""
+    issuer = "a103820161"  # a DNS name
+    fields = f"800401020304{issuer}82{len(serial) // 2:02x}{serial}"
+    value = f"30{len(fields) // 2:02x}{fields}"
+    assert _read_code(_with_authority_key(bytes.fromhex(value), is_critical)) == (
+        "format" if is_critical else code  # an unknown critical extension by itself
+    )
+
+
+def test_only_an_extension_names_an_issuer() -> None:
+    """The octets of the OID may be part of any text, though not time and again."""
+    oid = "\x06\x03U\x1d#"
+    assert _read_code(_issue(_name("leaf", oid + "\x04\x05" + "0\x03" + "x\x01y"))) is None
+    assert _read_code(_issue(_name("leaf", *[oid] * 4))) is None
+    assert _read_code(_issue(_name("leaf", *[oid] * 5))) == "format"
+
+
+def _with_authority_key(value: bytes, is_critical: bool) -> bytes:
+    extension = x509.UnrecognizedExtension(ObjectIdentifier("2.5.29.35"), value)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name("leaf"))
+        .issuer_name(_name("ca"))
+        .public_key(_KEY.public_key())
+        .serial_number(7)
+        .not_valid_before(AT - timedelta(days=1))
+        .not_valid_after(AT + timedelta(days=1))
+        .add_extension(extension, critical=is_critical)
+    )
+    return builder.sign(_KEY, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def _read_code(data: bytes) -> str | None:
+    try:
+        parse_certificate(data, what="test")
+    except AttestationError as err:
+        return err.code
+    return None
