@@ -5,6 +5,7 @@ What the gateway alone needs, its database above all, is not imported: a worker 
 
 import asyncio
 import functools
+import gc
 import logging
 import os
 import secrets
@@ -135,6 +136,9 @@ async def _load_worker(
         raise GatewayError(
             "model_file_unusable", f"Cannot read the model: {os_error_text(err)}"
         ) from err
+    # What a model brings stays; a collection that looked through it all would hold up a step.
+    gc.collect()
+    gc.freeze()
     bridge = EngineBridge(  # 3
         loaded.engine,
         loop=asyncio.get_running_loop(),

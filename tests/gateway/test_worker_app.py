@@ -1,5 +1,6 @@
 """What does the worker's socket answer, to whom, and in which words?  Sealed by a real client."""
 
+import gc
 import json
 import os
 import threading
@@ -92,6 +93,16 @@ def ask(worker: httpx.Client, **request: Any) -> bhttp.Response:
 
 def inner_code(response: bhttp.Response) -> tuple[int, str]:
     return response.status, json.loads(response.content)["error"]["code"]
+
+
+def test_what_the_model_brought_is_not_looked_through_again(tmp_path: Path) -> None:
+    gc.unfreeze()
+    config = make_config(tmp_path)
+    config.worker.socket.parent.mkdir(parents=True)
+    app = make_worker_app(config, HashEngine(), InMemorySpanExporter())
+    with ServerThread(app, uds=config.worker.socket):
+        wait_until(lambda: gc.get_freeze_count() > 10_000)
+    gc.unfreeze()
 
 
 def test_a_chat_inside(worker: httpx.Client) -> None:
