@@ -2,7 +2,9 @@
 
 import json
 import random
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,10 +49,13 @@ def _in_files(
     load: Callable[[Path, bytes], None], name: str, seeds: Sequence[bytes], mutate: damage.Mutator
 ) -> Target:
     """``load`` gets a folder of the target's own, which goes with it."""
-    folder = tempfile.TemporaryDirectory(prefix="starshade-fuzz-")
-    return Target(
-        name=name, parse=lambda data: load(Path(folder.name), data), seeds=seeds, mutate=mutate
-    )
+    folder = Path(tempfile.mkdtemp(prefix="starshade-fuzz-"))
+
+    def parse(data: bytes) -> None:
+        load(folder, data)
+
+    weakref.finalize(parse, shutil.rmtree, folder, ignore_errors=True)
+    return Target(name=name, parse=parse, seeds=seeds, mutate=mutate)
 
 
 def gguf() -> Target:
