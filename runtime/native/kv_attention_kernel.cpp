@@ -16,6 +16,9 @@ typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 typedef IntVec UnalignedIntVec __attribute__((aligned(4), may_alias));
 static_assert(kTileTokens == kLanes, "a tile of keys is one vector");
 
+// Up to so many queries of a sequence are taken in more than bf16: they wait for memory anyway.
+constexpr int kExactQueries = 8;
+
 // Rows that share the loaded keys or values: their sums fill the registers.
 #ifdef __AVX512F__
 constexpr int kRows = 6;
@@ -136,9 +139,10 @@ template <class Pairs>
 struct Tile {
   using Coefficient = typename Pairs::Coefficient;
   int rows, group, head_dim;
+  bool has_rest;
   float softcap;
   Coefficient* q;        // (rows, D), scaled
-  Coefficient* q_rest;   // (rows, D): what rounding left of q
+  Coefficient* q_rest;   // (rows, D): what rounding left of q, if has_rest
   Coefficient* weights;  // (rows, kKvChunkKeys)
   float* scores;         // (rows, kKvChunkKeys)
   float* sums;           // (rows, D), not yet divided
@@ -152,7 +156,7 @@ inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
   return piece;
 }
 
-template <int ROWS, class Pairs>
+template <int ROWS, bool REST, class Pairs>
 inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
@@ -169,7 +173,7 @@ inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_ro
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], q + row * tile.head_dim + 2 * pair);
       }
-      if (!Pairs::kHasRest) continue;
+      if (!REST) continue;
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], rest + row * tile.head_dim + 2 * pair);
       }
@@ -234,7 +238,13 @@ template <class Pairs>
 struct Score {
   const Tile<Pairs>& tile;
   const Chunk& chunk;
-  template <int ROWS> void run(int row) const { score_rows<ROWS>(tile, chunk, row); }
+  template <int ROWS> void run(int row) const {
+    if (Pairs::kHasRest && tile.has_rest) {
+      score_rows<ROWS, Pairs::kHasRest>(tile, chunk, row);
+    } else {
+      score_rows<ROWS, false>(tile, chunk, row);
+    }
+  }
 };
 
 template <class Pairs>
@@ -349,7 +359,7 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile
     int d = 0;
     for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes) {
       Pairs::put(to + d, load(q + d) * scale, load(q + d + kLanes) * scale);
-      if (Pairs::kHasRest) {
+      if (tile.has_rest) {
         Pairs::put_rest(rest + d, load(q + d) * scale, load(q + d + kLanes) * scale);
       }
     }
@@ -357,7 +367,7 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile
       typename Pairs::Coefficient last[2 * kLanes];
       Pairs::put(last, load(q + d) * scale, Vec{});
       __builtin_memcpy(to + d, last, sizeof(last) / 2);
-      if (Pairs::kHasRest) {
+      if (tile.has_rest) {
         Pairs::put_rest(last, load(q + d) * scale, Vec{});
         __builtin_memcpy(rest + d, last, sizeof(last) / 2);
       }
@@ -400,7 +410,8 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   tile.softcap = args.softcap;
   tile.q = reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
   tile.q_rest = tile.q;
-  if (Pairs::kHasRest) {
+  tile.has_rest = Pairs::kHasRest && task.num_queries <= kExactQueries;
+  if (tile.has_rest) {
     tile.q_rest =
         reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
   }
