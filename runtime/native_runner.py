@@ -124,6 +124,8 @@ class NativeLogits:
 class NativeRunner:
     """Runs steps for one engine; owned by one thread."""
 
+    is_batch_invariant = True  # a row's sums have one order, in every tile and company
+
     def __init__(
         self,
         model: LoadedNativeModel,

@@ -1,0 +1,72 @@
+"""Are the compiled model's logits of a token the same bits whatever else its step computes?
+
+``NativeRunner.is_batch_invariant`` promises it: drafts and seeds then never change an output.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.support.native_models import ISAS, load_native, require_isa
+from tests.support.plans import Chunk, build_plan
+from tests.support.tiny_model import tiny_vocabulary, write_tiny_gguf
+
+Floats = npt.NDArray[np.float32]
+BLOCK_SIZE, CONTEXT, NUM_SEQUENCES = 8, 53, 17
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("invariance") / "tiny.gguf", seed=3)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("precision", "kv_dtype"), [("int8", "bf16"), ("int8", "int8"), ("f32", "f32")]
+)
+def test_a_token_has_the_same_logits_in_any_company(
+    path: Path, isa: str, precision: str, kv_dtype: str
+) -> None:
+    require_isa(isa)
+    from runtime.native_runner import NativeRunner
+
+    model = load_native(path, precision=precision, isa=isa)
+    runner = NativeRunner(
+        model, num_blocks=NUM_SEQUENCES * 10, block_size=BLOCK_SIZE, kv_dtype=kv_dtype
+    )
+    assert runner.is_batch_invariant
+    texts = np.random.default_rng(0).integers(3, len(tiny_vocabulary()), (NUM_SEQUENCES, 80))
+
+    def part(sequence: int, start: int, stop: int, *, all_logits: bool = False) -> Chunk:
+        return Chunk(
+            token_ids=texts[sequence, start:stop].tolist(),
+            start=start,
+            block_ids=range(sequence * 10, sequence * 10 + 10),
+            all_logits=all_logits,
+        )
+
+    def run(parts: Sequence[Chunk]) -> Floats:
+        logits: Any = runner.run(build_plan(parts, block_size=BLOCK_SIZE))
+        rows: Floats = logits.rows.copy()
+        return rows
+
+    for sequence in range(NUM_SEQUENCES):
+        run([part(sequence, 0, CONTEXT)])
+    alone = np.concatenate([run([part(0, CONTEXT + n, CONTEXT + n + 1)]) for n in range(8)])
+    for num_sequences in (2, 3, 4, 5, 8, 9, 17):
+        parts = [part(sequence, CONTEXT, CONTEXT + 1) for sequence in range(num_sequences)]
+        assert (run(parts)[0] == alone[0]).all()
+        assert (run(parts[::-1])[-1] == alone[0]).all()
+    for num_drafts in range(1, 8):
+        drafted = run([part(0, CONTEXT, CONTEXT + 1 + num_drafts, all_logits=True)])
+        assert (drafted == alone[: num_drafts + 1]).all()
+    beside = run([part(0, CONTEXT, CONTEXT + 1), part(1, 0, 80), part(2, 0, 80)])
+    assert (beside[0] == alone[0]).all()
+    for cut in (1, 7, 32, 52):
+        run([part(0, 0, cut)])
+        run([part(0, cut, CONTEXT)])
+        assert (run([part(0, CONTEXT, CONTEXT + 1)])[0] == alone[0]).all()
