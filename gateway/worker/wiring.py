@@ -178,6 +178,7 @@ async def _load_worker(
     try:
         yield
     finally:
+        gc.unfreeze()
         await bridge.stop()
         await asyncio.to_thread(provider.shutdown)
 
