@@ -34,7 +34,8 @@ def one_thread() -> Iterator[None]:
 def new_runner(model: Any, **options: Any) -> Any:
     from runtime.native_runner import NativeRunner
 
-    return NativeRunner(model, **({"num_blocks": 64, "kv_dtype": "f32"} | options))
+    defaults: dict[str, Any] = {"num_blocks": 64, "kv_dtype": "f32"}
+    return NativeRunner(model, **(defaults | options))
 
 
 def chunked(runner: Any, token_ids: list[int], cuts: list[int]) -> Floats:
@@ -205,7 +206,7 @@ def test_plans_that_name_what_is_not_there_are_refused(
 def test_arrays_of_other_lengths_are_refused(gguf: Path) -> None:
     runner = new_runner(load_native(gguf, precision="int8"))
     plan = build_plan([Chunk(token_ids=gguf_tokens(20), start=0, block_ids=[0, 1])], block_size=16)
-    fields = [
+    fields: list[Any] = [
         plan.token_ids,
         plan.positions,
         plan.query_starts,
