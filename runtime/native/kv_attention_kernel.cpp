@@ -16,9 +16,6 @@ typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 typedef IntVec UnalignedIntVec __attribute__((aligned(4), may_alias));
 static_assert(kTileTokens == kLanes, "a tile of keys is one vector");
 
-// Up to so many queries of a sequence are taken in more than bf16: they wait for memory anyway.
-constexpr int kExactQueries = 8;
-
 // Rows that share the loaded keys or values: their sums fill the registers.
 #ifdef __AVX512F__
 constexpr int kRows = 6;
@@ -65,6 +62,7 @@ struct PairsF32 {
 #ifdef __AVX512BF16__
 struct PairsBf16 {
   using Coefficient = Bf16;
+  // Queries as the sum of two bf16: one alone costs some agreement with float32.
   static constexpr bool kHasRest = true;
   static constexpr int kDegree = 4;
   typedef __m512bh Pair;
@@ -139,15 +137,16 @@ template <class Pairs>
 struct Tile {
   using Coefficient = typename Pairs::Coefficient;
   int rows, group, head_dim;
-  bool has_rest;
   float softcap;
   Coefficient* q;        // (rows, D), scaled
-  Coefficient* q_rest;   // (rows, D): what rounding left of q, if has_rest
+  Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
   Coefficient* weights;  // (rows, kKvChunkKeys)
   float* scores;         // (rows, kKvChunkKeys)
   float* sums;           // (rows, D), not yet divided
   float* denominators;   // (rows, kLanes), to be summed
   float* maxima;         // (rows)
+  float* wholes;         // (rows, 2 + D): earlier parts, see merge_part
+  bool has_parts;
 };
 
 inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
@@ -156,7 +155,7 @@ inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
   return piece;
 }
 
-template <int ROWS, bool REST, class Pairs>
+template <int ROWS, class Pairs>
 inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
@@ -173,7 +172,7 @@ inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_ro
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], q + row * tile.head_dim + 2 * pair);
       }
-      if (!REST) continue;
+      if (!Pairs::kHasRest) continue;
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], rest + row * tile.head_dim + 2 * pair);
       }
@@ -238,13 +237,7 @@ template <class Pairs>
 struct Score {
   const Tile<Pairs>& tile;
   const Chunk& chunk;
-  template <int ROWS> void run(int row) const {
-    if (Pairs::kHasRest && tile.has_rest) {
-      score_rows<ROWS, Pairs::kHasRest>(tile, chunk, row);
-    } else {
-      score_rows<ROWS, false>(tile, chunk, row);
-    }
-  }
+  template <int ROWS> void run(int row) const { score_rows<ROWS>(tile, chunk, row); }
 };
 
 template <class Pairs>
@@ -359,20 +352,49 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile
     int d = 0;
     for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes) {
       Pairs::put(to + d, load(q + d) * scale, load(q + d + kLanes) * scale);
-      if (tile.has_rest) {
-        Pairs::put_rest(rest + d, load(q + d) * scale, load(q + d + kLanes) * scale);
-      }
+      Pairs::put_rest(rest + d, load(q + d) * scale, load(q + d + kLanes) * scale);
     }
     if (d < head_dim) {  // a head is whole vectors, perhaps an odd number of them
       typename Pairs::Coefficient last[2 * kLanes];
       Pairs::put(last, load(q + d) * scale, Vec{});
       __builtin_memcpy(to + d, last, sizeof(last) / 2);
-      if (tile.has_rest) {
+      if (Pairs::kHasRest) {
         Pairs::put_rest(last, load(q + d) * scale, Vec{});
         __builtin_memcpy(rest + d, last, sizeof(last) / 2);
       }
     }
     for (d = 0; d < head_dim; d += kLanes) store(tile.sums + row * head_dim + d, Vec{});
+    store(tile.denominators + row * kLanes, Vec{});
+    tile.maxima[row] = kMinusInfinity;
+    float* whole = tile.wholes + row * (head_dim + 2);
+    whole[0] = kMinusInfinity;
+    whole[1] = 0;
+    for (d = 0; d < head_dim; d += kLanes) store(whole + 2 + d, Vec{});
+  }
+}
+
+// Takes one part of a row's keys into the whole: (maximum, denominator, sums) each. Not inlined, so
+// that parts give the same bits whether one task has them all or each has its own.
+__attribute__((noinline)) void merge_part(float* whole, const float* part_state, const float* part,
+                                          int head_dim) {
+  if (part_state[0] == kMinusInfinity) return;  // nothing of it was seen
+  const float best = part_state[0] > whole[0] ? part_state[0] : whole[0];
+  const Vec old_weight = exp2<6>(broadcast(whole[0] - best));
+  const Vec new_weight = exp2<6>(broadcast(part_state[0] - best));
+  whole[1] = whole[1] * old_weight[0] + part_state[1] * new_weight[0];
+  whole[0] = best;
+  for (int d = 0; d < head_dim; d += kLanes) {
+    store(whole + 2 + d, load(whole + 2 + d) * old_weight + load(part + d) * new_weight);
+  }
+}
+
+template <class Pairs>
+void end_part(const Tile<Pairs>& tile) {
+  for (int row = 0; row < tile.rows; ++row) {
+    const float state[2] = {tile.maxima[row], sum(load(tile.denominators + row * kLanes))};
+    float* sums = tile.sums + row * tile.head_dim;
+    merge_part(tile.wholes + row * (tile.head_dim + 2), state, sums, tile.head_dim);
+    for (int d = 0; d < tile.head_dim; d += kLanes) store(sums + d, Vec{});
     store(tile.denominators + row * kLanes, Vec{});
     tile.maxima[row] = kMinusInfinity;
   }
@@ -382,8 +404,10 @@ template <class Pairs>
 void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, const Tile<Pairs>& tile) {
   const int head_dim = tile.head_dim;
   for (int row = 0; row < tile.rows; ++row) {
-    const float denominator = sum(load(tile.denominators + row * kLanes));
-    const float* sums = tile.sums + row * head_dim;
+    const float* whole = tile.wholes + row * (head_dim + 2);
+    const float denominator =
+        tile.has_parts ? whole[1] : sum(load(tile.denominators + row * kLanes));
+    const float* sums = tile.has_parts ? whole + 2 : tile.sums + row * head_dim;
     float* out;
     float factor = 1;
     if (task.partial == nullptr) {
@@ -392,7 +416,7 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
       factor = 1.0f / denominator;
     } else {
       out = task.partial + static_cast<int64_t>(row) * (head_dim + 2);
-      *out++ = tile.maxima[row];
+      *out++ = tile.has_parts ? whole[0] : tile.maxima[row];
       *out++ = denominator;
     }
     for (int d = 0; d < head_dim; d += kLanes) store(out + d, load(sums + d) * factor);
@@ -410,8 +434,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   tile.softcap = args.softcap;
   tile.q = reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
   tile.q_rest = tile.q;
-  tile.has_rest = Pairs::kHasRest && task.num_queries <= kExactQueries;
-  if (tile.has_rest) {
+  if (Pairs::kHasRest) {
     tile.q_rest =
         reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
   }
@@ -421,7 +444,9 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   tile.sums = reinterpret_cast<float*>(carve(scratch, rows * head_dim * 4));
   tile.denominators = reinterpret_cast<float*>(carve(scratch, rows * kLanes * 4));
   tile.maxima = reinterpret_cast<float*>(carve(scratch, rows * 4));
+  tile.wholes = reinterpret_cast<float*>(carve(scratch, rows * (head_dim + 2) * 4));
   Bf16* widened = reinterpret_cast<Bf16*>(scratch);
+  tile.has_parts = task.end_tile > (task.first_tile / kPartTiles + 1) * kPartTiles;
   take_queries(args, task, tile);
 
   const int32_t last = task.first_position + task.num_queries - 1;
@@ -445,6 +470,10 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
       num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
     }
     by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
+    const int next_tile = first_tile + kChunkTiles;
+    if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
+      end_part(tile);
+    }
   }
   give_results(args, task, tile);
 }
@@ -460,20 +489,13 @@ void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task, void
 }
 
 void kv_merge(const float* parts, int num_parts, int64_t stride, int head_dim, float* out) {
-  float best = kMinusInfinity;
-  for (int part = 0; part < num_parts; ++part) best = __builtin_fmaxf(best, parts[part * stride]);
-  float denominator = 0;
-  for (int d = 0; d < head_dim; d += kLanes) store(out + d, Vec{});
+  float whole[kKvMaxHeadDim + 2] = {kMinusInfinity};
   for (int part = 0; part < num_parts; ++part) {
     const float* from = parts + part * stride;
-    const float weight = exp2<6>(broadcast(from[0] - best))[0];
-    denominator += weight * from[1];
-    for (int d = 0; d < head_dim; d += kLanes) {
-      store(out + d, load(out + d) + load(from + 2 + d) * weight);
-    }
+    merge_part(whole, from, from + 2, head_dim);
   }
-  const float factor = 1.0f / denominator;
-  for (int d = 0; d < head_dim; d += kLanes) store(out + d, load(out + d) * factor);
+  const float factor = 1.0f / whole[1];
+  for (int d = 0; d < head_dim; d += kLanes) store(out + d, load(whole + 2 + d) * factor);
 }
 
 namespace {

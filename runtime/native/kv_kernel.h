@@ -11,6 +11,9 @@ namespace starshade {
 constexpr int kKvHeadDimStep = 16;  // head_dim is a multiple of it
 constexpr int kKvMaxHeadDim = 512;
 constexpr int kChunkTiles = 4;      // tiles of keys that are scored at a time
+// Keys are summed in parts that end at multiples of so many tiles, whether one task has them all or
+// each has its own: a row's bits do not depend on how its sequence was cut.
+constexpr int kPartTiles = 16;
 constexpr int kKvChunkKeys = kChunkTiles * kTileTokens;
 constexpr int kKvTileRows = 48;     // (query, head) rows of a task, if the group is not larger
 
@@ -41,7 +44,7 @@ struct KvAttentionTask {
 
 // Bytes of scratch for tasks of up to `rows` (query, head) rows; 64-byte aligned by the caller.
 constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
-  return rows * (head_dim * 8 + kKvChunkKeys * 8 + 128) + 4 * kKvChunkKeys * head_dim + 1024;
+  return rows * (head_dim * 12 + kKvChunkKeys * 8 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
 }
 
 using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);

@@ -9,10 +9,6 @@ namespace {
 
 // Sequences with more rows than this have tasks enough.
 constexpr std::int32_t kSplitQueries = 8;
-// Tiles of keys of one part; the longer ones where the context is long enough for both threads of
-// a small machine to have several. Multiples of kChunkTiles.
-constexpr std::int32_t kShortPartTiles = 8, kLongPartTiles = 16;
-constexpr std::int32_t kLongContextTiles = 32;
 
 void require(bool holds, const char* what, std::int64_t sequence) {
   if (!holds) throw std::invalid_argument(what + (" of sequence " + std::to_string(sequence)));
@@ -109,9 +105,7 @@ void AttentionPlan::make(const StepRows& rows, const KvLayout& layout, std::int3
       const std::int32_t end_tile = tile_of(sequence.first_position + end - 1) + 1;
       const std::int32_t seen = window == 0 ? 0 : std::max(0, first_position - window + 1);
       const std::int32_t first_tile = tile_of(seen) / kChunkTiles * kChunkTiles;
-      const std::int32_t part_tiles = !is_split                     ? end_tile
-                                      : end_tile < kLongContextTiles ? kShortPartTiles
-                                                                     : kLongPartTiles;
+      const std::int32_t part_tiles = is_split ? kPartTiles : end_tile;
       const std::int32_t first_part = first_tile / part_tiles;
       const std::int32_t num_parts = (end_tile + part_tiles - 1) / part_tiles - first_part;
       const std::int64_t part_floats =

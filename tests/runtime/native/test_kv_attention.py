@@ -226,3 +226,30 @@ def test_pools_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
     native.KvPool(**sizes)
     with pytest.raises(ValueError, match=r"\w"):
         native.KvPool(**(sizes | changes))
+
+
+@pytest.mark.parametrize("window", [0, 100])
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
+def test_a_row_does_not_depend_on_how_its_sequence_is_cut(kv_dtype: str, window: int) -> None:
+    native = require_isa("")
+    whole = Case(native, SHAPES[0], [(700, 0)], kv_dtype=kv_dtype)
+    want = whole.attend(window=window)
+    for start, end in ((699, 700), (255, 257), (300, 700), (10, 11), (512, 520)):
+        piece = build_plan(
+            [Chunk(token_ids=[0] * (end - start), start=start, block_ids=whole.tables[0])],
+            block_size=whole.block_size,
+        )
+        out = np.empty((end - start, whole.heads, whole.head_dim), np.float32)
+        whole.pool.attend(
+            native.Cpu(1),
+            1,
+            whole.q[start:end],
+            piece.query_starts,
+            piece.context_lens,
+            piece.block_tables,
+            out,
+            whole.head_dim**-0.5,
+            0.0,
+            window,
+        )
+        np.testing.assert_array_equal(out, want[start:end])
