@@ -126,7 +126,7 @@ def test_typed_errors_reach_the_client(running: Installation, client: openai.Ope
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(
-            model=running.model, messages=[{"role": "user", "content": "x " * 2000}]
+            model=running.model, messages=[{"role": "user", "content": "x " * 9000}]
         )
     assert long.value.code == "context_length_exceeded"
     with (
@@ -165,7 +165,7 @@ def test_the_prefix_cache_serves_one_tenant_only(running: Installation) -> None:
 
 
 def test_a_client_that_leaves_frees_its_blocks(running: Installation) -> None:
-    body = running.body(stream=True, max_tokens=400, ignore_eos=True)
+    body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
     with (
         running.http() as client,
         client.stream("POST", "/v1/chat/completions", json=body) as response,
@@ -183,7 +183,7 @@ def test_a_client_that_leaves_frees_its_blocks(running: Installation) -> None:
 
 
 def test_a_client_that_leaves_a_whole_answer_frees_its_blocks(running: Installation) -> None:
-    body = running.body(max_tokens=400, ignore_eos=True)
+    body = running.body(max_tokens=8000, ignore_eos=True)
     with running.http() as client, pytest.raises(httpx.ReadTimeout):
         client.post("/v1/chat/completions", json=body, timeout=0.05)
     wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)

@@ -228,11 +228,11 @@ def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
         hold_engine(running, 0.05)
         with running.http() as client:
             whole = client.post(
-                "/v1/chat/completions", json=running.body(max_tokens=400, ignore_eos=True)
+                "/v1/chat/completions", json=running.body(max_tokens=8000, ignore_eos=True)
             )
             streamed = client.post(
                 "/v1/chat/completions",
-                json=running.body(max_tokens=400, ignore_eos=True, stream=True),
+                json=running.body(max_tokens=8000, ignore_eos=True, stream=True),
             )
         assert (whole.status_code, whole.json()["error"]["code"]) == (408, "request_timeout")
         last = streamed.text.strip().split("\n\n")[-1]
@@ -255,7 +255,7 @@ def hold_engine(running: Installation, step_s: float) -> None:
 def test_too_many_requests_are_turned_away_at_once(tmp_path: Path, tiny_model: Path) -> None:
     with installation(tmp_path, tiny_model, gateway__max_concurrent_streams=1) as running:
         hold_engine(running, 0.01)
-        body = running.body(stream=True, max_tokens=400, ignore_eos=True)
+        body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
         with (
             running.http() as client,
             client.stream("POST", "/v1/chat/completions", json=body) as response,

@@ -140,7 +140,7 @@ def test_a_stream_cut_in_flight_is_an_error_and_never_a_short_answer(
     tmp_path: Path, tiny_model: Path
 ) -> None:
     with installation(tmp_path, tiny_model) as running:
-        body = running.body(stream=True, max_tokens=300, ignore_eos=True)
+        body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
         with running.http() as client:
             with client.stream("POST", "/v1/chat/completions", json=body) as response:
                 lines = (line for line in response.iter_lines() if line)
