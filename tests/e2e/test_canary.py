@@ -105,16 +105,16 @@ def send_everywhere(running: Installation) -> str:
 def break_the_engine(running: Installation) -> None:
     """A library that quotes its input in an exception must not reach a log or a span."""
     bridge = running.worker.app.state.ready.bridge
-    step = bridge._engine.step
+    step = bridge._engine.advance
 
     def explode() -> object:
         raise RuntimeError(f"cannot process {CANARY}")
 
-    bridge._engine.step = explode
+    bridge._engine.advance = explode
     with running.http() as client:
         failed = client.post("/v1/chat/completions", json=running.body(CANARY))
     assert (failed.status_code, error_of(failed)["code"]) == (500, "generation_failed")
-    bridge._engine.step = step
+    bridge._engine.advance = step
     tokenizer = running.worker.app.state.ready.chat._tokenizer
     running.worker.app.state.ready.chat._tokenizer = None
     with running.http() as client:

@@ -243,13 +243,13 @@ def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
 def hold_engine(running: Installation, step_s: float) -> None:
     """Slows every engine step down."""
     bridge = running.worker.app.state.ready.bridge
-    step = bridge._engine.step
+    step = bridge._engine.advance
 
     def slow_step() -> object:
         time.sleep(step_s)
         return step()
 
-    bridge._engine.step = slow_step
+    bridge._engine.advance = slow_step
 
 
 def test_too_many_requests_are_turned_away_at_once(tmp_path: Path, tiny_model: Path) -> None:
