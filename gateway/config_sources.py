@@ -195,7 +195,7 @@ def _parse_int(raw: object) -> int:
 def _parse_path(raw: object, base: Path) -> Path:
     if not isinstance(raw, str | Path) or not str(raw) or "\0" in str(raw):
         raise ValueError("want a path")
-    return Path(os.path.normpath(base / Path(raw).expanduser()))
+    return Path(os.path.normpath(base / os.path.expanduser(raw)))
 
 
 def _parse_list(raw: object) -> tuple[str, ...]:

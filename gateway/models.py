@@ -1,6 +1,7 @@
 """Which models are known by name, where do their files lie, and are those files the right ones?"""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def served_name(model: str) -> str:
     """What clients call it: its name, or that of its file or folder."""
     if not names_a_path(model):
         return model
-    name = Path(model).expanduser().absolute().name
+    name = Path(os.path.expanduser(model)).absolute().name
     return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
 
 
@@ -102,7 +103,7 @@ def model_file(model: str, paths: Paths) -> Path:
     Raises: UnknownModel, ModelMissing, ModelFileUnusable.
     """
     if names_a_path(model):
-        path = Path(model).expanduser().absolute()
+        path = Path(os.path.expanduser(model)).absolute()
         return _require_folder(path) if path.is_dir() else _require_gguf(path)
     source = known_model(model)
     path = paths.models_dir / source.file

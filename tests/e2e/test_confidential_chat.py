@@ -223,10 +223,11 @@ def test_the_real_model_answers(tmp_path_factory: pytest.TempPathFactory) -> Non
         with real.openai() as client:
             stream = client.chat.completions.create(
                 model=model.stem,
-                messages=[{"role": "user", "content": "What is the capital of France?"}],
+                messages=[{"role": "user", "content": "Name the capital city of France."}],
                 max_tokens=12,
                 temperature=0,
                 stream=True,
             )
             text = "".join(c.choices[0].delta.content or "" for c in stream)
-        assert "Paris" in text
+        # No step is a near tie: the second best token is 0.7 behind in float32 and in int8.
+        assert text.startswith("The capital city of France is Paris.")

@@ -171,3 +171,10 @@ def test_the_page_explains_every_key(name: str) -> None:
     spec = describe_keys()[name]
     assert f"`{name}`" in page
     assert spec.key.doc in page
+
+
+@pytest.mark.parametrize("raw", ["~0", "~no-such-user/x"])
+def test_a_home_that_nobody_has_is_a_folder_like_any_other(raw: str) -> None:
+    config = load_config(flags={"cache_dir": raw}, environ=HOME)
+    assert config.cache_dir.is_absolute()
+    assert config.cache_dir.match(raw)
