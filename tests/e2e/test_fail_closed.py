@@ -212,7 +212,7 @@ def test_stopping_lets_a_short_stream_finish(fresh: Installation) -> None:
 def test_stopping_tells_a_long_stream(tmp_path: Path, tiny_model: Path, side: str) -> None:
     with installation(tmp_path, tiny_model, gateway__drain_s=0) as running:
         hold_engine(running, 0.02)  # or the stream is over before anybody stops
-        body = running.body(stream=True, max_tokens=480, ignore_eos=True)
+        body = running.body(stream=True, max_tokens=4000, ignore_eos=True)
         with (
             running.http() as client,
             client.stream("POST", "/v1/chat/completions", json=body) as response,
