@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from attestation import checks
 from attestation.anchors import TrustAnchors, load_anchors
 from attestation.appraise import appraise_quote, appraise_report, reject_unread
+from attestation.checks import CheckLog
 from attestation.composite import _require_bound
 from attestation.errors import (
     AttestationError,
@@ -267,3 +269,11 @@ class _Refuse:
 
     def require(self, claims: object) -> None:
         raise PolicyViolation("claims", "never good")
+
+
+def test_the_steps_that_are_remembered_are_few() -> None:
+    """Their names hold a device's number: as many as a composite has, not as many as there are."""
+    for number in range(300):
+        with CheckLog(prefix=f"gpu{number}.").step("chain", "the chain holds"):
+            pass
+    assert checks._passed.cache_info().currsize == 256
