@@ -124,7 +124,7 @@ def test_a_worker_killed_in_mid_stream_is_an_error_event(tmp_path: Path, tiny_mo
         try:
             wait_until(lambda: probe_worker(running.config.worker.socket).ready, timeout_s=60)
             running.reattest()
-            body = running.body(stream=True, max_tokens=480, ignore_eos=True)
+            body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
             with (
                 running.http() as client,
                 client.stream("POST", "/v1/chat/completions", json=body) as response,
