@@ -3,17 +3,15 @@
 //
 // Scores of sixteen keys are sixteen lanes: no sum across lanes, for one query row or many. With
 // BF16 instructions a pair of items is one multiply-add; without, two in float32.
+#include "kv_chunk.h"
 #include "kv_kernel.h"
+#include "kv_pairs.h"
 #include "vec_math.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-typedef uint16_t Bf16;
-typedef uint16_t HalfWords __attribute__((vector_size(kLanes * 2)));
-typedef int8_t Bytes __attribute__((vector_size(kLanes)));
-typedef IntVec UnalignedIntVec __attribute__((aligned(4), may_alias));
 static_assert(kTileTokens == kLanes, "a tile of keys is one vector");
 
 // Rows that share the loaded keys or values: their sums fill the registers.
@@ -22,116 +20,6 @@ constexpr int kRows = 6;
 #else
 constexpr int kRows = 2;
 #endif
-
-inline IntVec load_int(const void* from) { return *static_cast<const UnalignedIntVec*>(from); }
-
-inline uint32_t bf16_bits(float value) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &value, 4);
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;  // a NaN, whatever it carries
-  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-}
-
-// Items in pairs, as they lie in the pool, and the coefficients (query items or weights of
-// tokens) that they are multiplied by, which lie in pairs too.
-struct PairsF32 {
-  using Coefficient = float;
-  static constexpr bool kHasRest = false;
-  static constexpr int kDegree = 6;
-  struct Pair { Vec even, odd; };
-  static Pair key(const uint8_t* tile, int pair) {
-    const float* from = reinterpret_cast<const float*>(tile) + pair * 2 * kLanes;
-    return {load(from), load(from + kLanes)};
-  }
-  static Pair value(const uint8_t* tile, int head_dim, int pair, int d) {
-    const float* from = reinterpret_cast<const float*>(tile) + pair * 2 * head_dim + d;
-    return {load(from), load(from + head_dim)};
-  }
-  static Pair first_only(Pair pair) { return {pair.even, Vec{}}; }
-  static Vec add_product(Vec sums, Pair pair, const float* coefficients) {
-    return sums + pair.even * coefficients[0] + pair.odd * coefficients[1];
-  }
-  static void put(float* to, Vec first, Vec second) { store(to, first), store(to + kLanes, second); }
-  static void put_rest(float*, Vec, Vec) {}
-  // Adds the weights that `put` stored to their sum, in any lanes.
-  static Vec add_weights(Vec total, const float* weights) {
-    return total + (load(weights) + load(weights + kLanes));
-  }
-};
-
-#ifdef __AVX512BF16__
-struct PairsBf16 {
-  using Coefficient = Bf16;
-  // Queries as the sum of two bf16: one alone costs some agreement with float32.
-  static constexpr bool kHasRest = true;
-  static constexpr int kDegree = 4;
-  typedef __m512bh Pair;
-  static Pair key(const uint8_t* tile, int pair) {
-    return (__m512bh)_mm512_loadu_si512(tile + pair * 4 * kLanes);
-  }
-  static Pair value(const uint8_t* tile, int head_dim, int pair, int d) {
-    return (__m512bh)_mm512_loadu_si512(tile + (pair * head_dim + d) * 4);
-  }
-  static Pair first_only(Pair pair) {
-    return (__m512bh)_mm512_and_si512((__m512i)pair, _mm512_set1_epi32(0xffff));
-  }
-  static Vec add_product(Vec sums, Pair pair, const Bf16* coefficients) {
-    int32_t both;
-    __builtin_memcpy(&both, coefficients, 4);
-    return (Vec)_mm512_dpbf16_ps((__m512)sums, pair, (__m512bh)_mm512_set1_epi32(both));
-  }
-  static void put(Bf16* to, Vec first, Vec second) {
-    const __m512bh both = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
-    _mm512_storeu_si512(to, (__m512i)both);
-  }
-  // What rounding left of the items that `put` stored.
-  static void put_rest(Bf16* to, Vec first, Vec second) {
-    put(to, first - rounded(first), second - rounded(second));
-  }
-  static Vec rounded(Vec v) {
-    const __m256bh halves = _mm512_cvtneps_pbh((__m512)v);
-    return (Vec)_mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16));
-  }
-  // The rounded ones: what they are divided by then errs as they do.
-  static Vec add_weights(Vec total, const Bf16* weights) {
-    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
-    return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_loadu_si512(weights), ones);
-  }
-};
-#else
-struct PairsBf16 {
-  using Coefficient = float;
-  static constexpr bool kHasRest = false;
-  static constexpr int kDegree = 4;
-  using Pair = PairsF32::Pair;
-  static Pair widen(IntVec words) { return {of_bits(words << 16), of_bits(words & ~0xffff)}; }
-  static Pair key(const uint8_t* tile, int pair) { return widen(load_int(tile + pair * 4 * kLanes)); }
-  static Pair value(const uint8_t* tile, int head_dim, int pair, int d) {
-    return widen(load_int(tile + (pair * head_dim + d) * 4));
-  }
-  static Pair first_only(Pair pair) { return PairsF32::first_only(pair); }
-  static Vec add_product(Vec sums, Pair pair, const float* coefficients) {
-    return PairsF32::add_product(sums, pair, coefficients);
-  }
-  static void put(float* to, Vec first, Vec second) { PairsF32::put(to, first, second); }
-  static void put_rest(float*, Vec, Vec) {}
-  static Vec add_weights(Vec total, const float* weights) {
-    return PairsF32::add_weights(total, weights);
-  }
-};
-#endif
-
-// Where one chunk's tiles lie; those past the end repeat the first and show no token.
-struct Chunk {
-  int num_tiles;
-  int32_t first_position[kChunkTiles];
-  int count[kChunkTiles];
-  const uint8_t* keys[kChunkTiles];
-  const uint8_t* values[kChunkTiles];
-  const float* key_scales[kChunkTiles];  // int8 only
-  const float* value_scales[kChunkTiles];
-};
 
 template <class Pairs>
 struct Tile {
@@ -298,48 +186,6 @@ void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool maske
   store(tile.denominators + row * kLanes, total);
 }
 
-// int8 as bf16, which holds every such value exactly.
-void widen(const uint8_t* from, Bf16* to, int num_items) {
-  for (int i = 0; i < num_items; i += kLanes) {
-    Bytes bytes;
-    __builtin_memcpy(&bytes, from + i, kLanes);
-    const Vec values = __builtin_convertvector(__builtin_convertvector(bytes, IntVec), Vec);
-    const HalfWords halves = __builtin_convertvector(bits_of(values) >> 16, HalfWords);
-    __builtin_memcpy(to + i, &halves, kLanes * 2);
-  }
-}
-
-void find_chunk(const KvAttentionArgs& args, const KvAttentionTask& task, int first_tile,
-                Bf16* widened, Chunk& chunk) {
-  const KvLayout& layout = args.layout;
-  const int per_block = layout.tiles(), end = first_tile + kChunkTiles;
-  chunk.num_tiles = (end < task.end_tile ? end : task.end_tile) - first_tile;
-  for (int t = 0; t < kChunkTiles; ++t) {
-    const int index = first_tile + (t < chunk.num_tiles ? t : 0);
-    const int block = index / per_block, in_block = index % per_block;
-    const uint8_t* head = args.pool + task.block_ids[block] * args.block_bytes +
-                          task.kv_head * layout.head_bytes();
-    const int left = layout.block_size - in_block * kTileTokens;
-    chunk.first_position[t] = block * layout.block_size + in_block * kTileTokens;
-    chunk.count[t] = t >= chunk.num_tiles ? 0 : left < kTileTokens ? left : kTileTokens;
-    chunk.keys[t] = head + in_block * layout.tile_bytes();
-    chunk.values[t] = chunk.keys[t] + layout.values_offset();
-    chunk.key_scales[t] = chunk.value_scales[t] = nullptr;
-    if (layout.type != kKvInt8) continue;
-    const float* scales = reinterpret_cast<const float*>(head + layout.scales_offset());
-    chunk.key_scales[t] = scales + in_block * kTileTokens;
-    chunk.value_scales[t] = chunk.key_scales[t] + per_block * kTileTokens;
-    const int items = kTileTokens * layout.head_dim;
-    Bf16* keys = widened + t * 2 * items;
-    if (t < chunk.num_tiles) {
-      widen(chunk.keys[t], keys, items);
-      widen(chunk.values[t], keys + items, items);
-    }
-    chunk.keys[t] = reinterpret_cast<const uint8_t*>(t < chunk.num_tiles ? keys : widened);
-    chunk.values[t] = chunk.keys[t] + items * 2;
-  }
-}
-
 template <class Pairs>
 void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile<Pairs>& tile) {
   const float scale = args.softcap != 0 ? args.scale : args.scale * kLog2E;
@@ -496,60 +342,6 @@ void kv_merge(const float* parts, int num_parts, int64_t stride, int head_dim, f
   }
   const float factor = 1.0f / whole[1];
   for (int d = 0; d < head_dim; d += kLanes) store(out + d, load(whole + 2 + d) * factor);
-}
-
-namespace {
-
-void write_items(const KvLayout& layout, uint8_t* tile, int lane, const float* items, bool is_value) {
-  const int head_dim = layout.head_dim;
-  if (layout.type == kKvF32) {
-    float* to = reinterpret_cast<float*>(tile) + (is_value ? lane * head_dim : lane);
-    for (int d = 0; d < head_dim; ++d) to[is_value ? d : d * kLanes] = items[d];
-  } else if (is_value) {
-    Bf16* to = reinterpret_cast<Bf16*>(tile) + lane / 2 * head_dim * 2 + lane % 2;
-    for (int d = 0; d < head_dim; ++d) to[2 * d] = Bf16(bf16_bits(items[d]));
-  } else {
-    uint32_t* to = reinterpret_cast<uint32_t*>(tile) + lane;
-    for (int d = 0; d < head_dim; d += 2) {
-      to[d / 2 * kLanes] = bf16_bits(items[d]) | bf16_bits(items[d + 1]) << 16;
-    }
-  }
-}
-
-// Returns the scale: the largest item is 127 of it.
-float write_bytes(int head_dim, uint8_t* tile, int lane, const float* items, bool is_value) {
-  Vec largest = {};
-  for (int d = 0; d < head_dim; d += kLanes) {
-    const Vec v = load(items + d);
-    largest = greater(v > Vec{} ? v : -v, largest);
-  }
-  const float scale = maximum(largest) / 127.0f;
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  uint8_t* to = tile + (is_value ? lane / 2 * head_dim * 2 + lane % 2 : lane * 2);
-  for (int d = 0; d < head_dim; ++d) {
-    const int8_t item = int8_t(__builtin_lrintf(items[d] * inverse));
-    to[is_value ? 2 * d : d / 2 * kLanes * 2 + d % 2] = uint8_t(item);
-  }
-  return scale;
-}
-
-}  // namespace
-
-void kv_write(const KvLayout& layout, uint8_t* head, int offset_in_block, const float* key,
-              const float* value) {
-  const int tile = offset_in_block / kTileTokens, lane = offset_in_block % kTileTokens;
-  float* scales = reinterpret_cast<float*>(head + layout.scales_offset()) + offset_in_block;
-  const float* items[2] = {key, value};
-  for (int is_value = 0; is_value < 2; ++is_value) {
-    if (items[is_value] == nullptr) continue;
-    uint8_t* to = head + is_value * layout.values_offset() + tile * layout.tile_bytes();
-    if (layout.type == kKvInt8) {
-      scales[is_value * layout.tiles() * kTileTokens] =
-          write_bytes(layout.head_dim, to, lane, items[is_value], is_value);
-    } else {
-      write_items(layout, to, lane, items[is_value], is_value);
-    }
-  }
 }
 
 }  // namespace STARSHADE_ISA

@@ -1,0 +1,70 @@
+// Which tiles of the paged pool does attention read at a time, and where do they lie?  For kernels
+// only, see kv_pairs.h.
+#pragma once
+
+#include "kv_kernel.h"
+#include "kv_pairs.h"
+
+namespace starshade {
+namespace STARSHADE_ISA {
+namespace {
+
+typedef uint16_t HalfWords __attribute__((vector_size(kLanes * 2)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+
+// Where one chunk's tiles lie; those past the end repeat the first and show no token.
+struct Chunk {
+  int num_tiles;
+  int32_t first_position[kChunkTiles];
+  int count[kChunkTiles];
+  const uint8_t* keys[kChunkTiles];
+  const uint8_t* values[kChunkTiles];
+  const float* key_scales[kChunkTiles];  // int8 only
+  const float* value_scales[kChunkTiles];
+};
+
+// int8 as bf16, which holds every such value exactly.
+inline void widen(const uint8_t* from, Bf16* to, int num_items) {
+  for (int i = 0; i < num_items; i += kLanes) {
+    Bytes bytes;
+    __builtin_memcpy(&bytes, from + i, kLanes);
+    const Vec values = __builtin_convertvector(__builtin_convertvector(bytes, IntVec), Vec);
+    const HalfWords halves = __builtin_convertvector(bits_of(values) >> 16, HalfWords);
+    __builtin_memcpy(to + i, &halves, kLanes * 2);
+  }
+}
+
+inline void find_chunk(const KvAttentionArgs& args, const KvAttentionTask& task, int first_tile,
+                Bf16* widened, Chunk& chunk) {
+  const KvLayout& layout = args.layout;
+  const int per_block = layout.tiles(), end = first_tile + kChunkTiles;
+  chunk.num_tiles = (end < task.end_tile ? end : task.end_tile) - first_tile;
+  for (int t = 0; t < kChunkTiles; ++t) {
+    const int index = first_tile + (t < chunk.num_tiles ? t : 0);
+    const int block = index / per_block, in_block = index % per_block;
+    const uint8_t* head = args.pool + task.block_ids[block] * args.block_bytes +
+                          task.kv_head * layout.head_bytes();
+    const int left = layout.block_size - in_block * kTileTokens;
+    chunk.first_position[t] = block * layout.block_size + in_block * kTileTokens;
+    chunk.count[t] = t >= chunk.num_tiles ? 0 : left < kTileTokens ? left : kTileTokens;
+    chunk.keys[t] = head + in_block * layout.tile_bytes();
+    chunk.values[t] = chunk.keys[t] + layout.values_offset();
+    chunk.key_scales[t] = chunk.value_scales[t] = nullptr;
+    if (layout.type != kKvInt8) continue;
+    const float* scales = reinterpret_cast<const float*>(head + layout.scales_offset());
+    chunk.key_scales[t] = scales + in_block * kTileTokens;
+    chunk.value_scales[t] = chunk.key_scales[t] + per_block * kTileTokens;
+    const int items = kTileTokens * layout.head_dim;
+    Bf16* keys = widened + t * 2 * items;
+    if (t < chunk.num_tiles) {
+      widen(chunk.keys[t], keys, items);
+      widen(chunk.values[t], keys + items, items);
+    }
+    chunk.keys[t] = reinterpret_cast<const uint8_t*>(t < chunk.num_tiles ? keys : widened);
+    chunk.values[t] = chunk.keys[t] + items * 2;
+  }
+}
+
+}  // namespace
+}  // namespace STARSHADE_ISA
+}  // namespace starshade
