@@ -13,11 +13,10 @@ Digest and weights come from the same mapping of the files, which must not be wr
 
 import hashlib
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from runtime.models import gguf_config, hf_config
 from runtime.models.config import MAX_HEAD_DIM, ModelConfig
@@ -25,6 +24,7 @@ from runtime.tokenizer import Tokenizer, parse_folder_tokenizer
 from runtime.weights.errors import TensorMismatchError
 from runtime.weights.folder import ModelFolder
 from runtime.weights.gguf import GgufFile
+from runtime.weights.mapped import MappedFiles
 from runtime.weights.names import gguf_names, of_language_model, without_fused
 from runtime.weights.quantize import quantized
 from runtime.weights.source import Floats, TensorSource
@@ -40,7 +40,7 @@ class _Files(Protocol):
     def close(self) -> None: ...
 
 
-class Checkpoint:
+class Checkpoint(MappedFiles):
     """An open model; tensors stay valid while it is open."""
 
     def __init__(
@@ -117,16 +117,6 @@ class Checkpoint:
         for content in self._contents.values():
             content.release()
         self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        # A failed call's frames may still hold views; the maps then go with the exception.
-        with suppress(BufferError) if exc is not None else nullcontext():
-            self.close()
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -7,32 +7,25 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.checkpoint import open_checkpoint
 from runtime.decode_graphs import DecodeGraphs
 from runtime.devices.base import Device
 from runtime.errors import InvalidConfig
 from runtime.kernels.registry import load_kernels
+from runtime.loaded import Loaded, load_weights
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, DecoderWeights, KVCache, StepInputs, uploaded_rotations
 from runtime.models.loader import load_decoder
 from runtime.plan import Float32Array, StepPlan
-from runtime.tokenizer import Tokenizer
 
 Logits: TypeAlias = Float32Array  # (S, V)
 
-_HASH_RATIO = 0.25  # of the loading time, about
 _KV_ITEM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModel:
+class LoadedModel(Loaded[DecoderWeights]):
     """A model on a device, ready for any number of runners."""
 
-    name: str
-    config: ModelConfig
-    tokenizer: Tokenizer
-    weights_sha256: str  # see Checkpoint.sha256, hex
-    weights: DecoderWeights
     device: Device
 
 
@@ -49,23 +42,18 @@ def load_model(
 
     Raises: runtime.errors.ModelFileError, InvalidConfig, OSError.
     """
-    report = on_progress or (lambda ratio: None)
-    with open_checkpoint(path) as checkpoint:
-        tokenizer = checkpoint.tokenizer()
-        config = checkpoint.config_for(tokenizer.vocab_size)
-        weights_sha256 = checkpoint.sha256(lambda ratio: report(_HASH_RATIO * ratio))
-        source = checkpoint.source(
-            config,
-            lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio),
-            quantize=quantize,
-        )
-        weights = load_decoder(config, source, device)
+    loaded = load_weights(
+        path,
+        lambda config, source: load_decoder(config, source, device),
+        quantize=quantize,
+        on_progress=on_progress,
+    )
     return LoadedModel(
-        name=checkpoint.name,
-        config=config,
-        tokenizer=tokenizer,
-        weights_sha256=weights_sha256,
-        weights=weights,
+        name=loaded.name,
+        config=loaded.config,
+        tokenizer=loaded.tokenizer,
+        weights_sha256=loaded.weights_sha256,
+        weights=loaded.weights,
         device=device,
     )
 

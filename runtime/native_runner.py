@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from runtime import _native
-from runtime.checkpoint import open_checkpoint
 from runtime.errors import InvalidConfig
+from runtime.loaded import Loaded, load_weights
 from runtime.models.config import ModelConfig
 from runtime.native_weights import PRECISIONS, pack_weights
 from runtime.plan import Float32Array, StepPlan
@@ -24,10 +24,8 @@ from runtime.sampler import (
     row_logprobs,
     sample_row,
 )
-from runtime.tokenizer import Tokenizer
 
 KV_DTYPES = ("bf16", "int8", "f32")
-_HASH_RATIO = 0.25  # of the loading time, about
 
 __all__ = [
     "KV_DTYPES",
@@ -42,14 +40,9 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedNativeModel:
+class LoadedNativeModel(Loaded[_native.ModelWeights]):
     """Packed weights and threads, ready for any number of runners (one step at a time)."""
 
-    name: str
-    config: ModelConfig
-    tokenizer: Tokenizer
-    weights_sha256: str  # see Checkpoint.sha256, hex
-    weights: _native.ModelWeights
     cpu: _native.Cpu
     precision: str
 
@@ -71,25 +64,19 @@ def load_native_model(
 
     Raises: runtime.errors.ModelFileError, InvalidConfig, OSError.
     """
-    report = on_progress or (lambda ratio: None)
     cpu = _native.Cpu(num_threads or len(os.sched_getaffinity(0)), isa)
-    with open_checkpoint(path) as checkpoint:
-        tokenizer = checkpoint.tokenizer()
-        config = checkpoint.config_for(tokenizer.vocab_size)
-        weights_sha256 = checkpoint.sha256(lambda ratio: report(_HASH_RATIO * ratio))
-        source = checkpoint.source(
-            config,
-            lambda ratio: report(_HASH_RATIO + (1 - _HASH_RATIO) * ratio),
-            quantize=quantize,
-        )
-        weights = pack_weights(cpu, config, source, precision=precision)
-        del source
+    loaded = load_weights(
+        path,
+        lambda config, source: pack_weights(cpu, config, source, precision=precision),
+        quantize=quantize,
+        on_progress=on_progress,
+    )
     return LoadedNativeModel(
-        name=checkpoint.name,
-        config=config,
-        tokenizer=tokenizer,
-        weights_sha256=weights_sha256,
-        weights=weights,
+        name=loaded.name,
+        config=loaded.config,
+        tokenizer=loaded.tokenizer,
+        weights_sha256=loaded.weights_sha256,
+        weights=loaded.weights,
         cpu=cpu,
         precision=precision,
     )

@@ -14,6 +14,7 @@ from runtime.tokenizer.errors import UnsupportedTokenizerError
 from runtime.tokenizer.parts import PlainEncoder, TokenizerParts, ending_ids, looks_like_control
 from runtime.tokenizer.pretokenizers import find_pre_tokenizer
 from runtime.tokenizer.sentencepiece import (
+    Pieces,
     SentencePieceBpe,
     SentencePieceNormalizer,
     Unigram,
@@ -118,14 +119,14 @@ class _GgufTokenizer:
         unknown = self._roles["unknown"]
         if unknown is None:
             unknown = next(iter(self._of_kind(UNKNOWN).values()), None)
-        build = Unigram if self._model == "t5" else SentencePieceBpe
-        return build(
+        pieces = Pieces(
             vocabulary,
             scores,
             byte_ids=byte_ids,
             unknown_token_id=unknown,
             normalizer=normalizer,
         )
+        return Unigram(pieces) if self._model == "t5" else SentencePieceBpe(pieces)
 
     def _plain(self) -> tuple[dict[str, int], bool]:
         """Tokens that text may become, and whether none of the normal ones was left out."""

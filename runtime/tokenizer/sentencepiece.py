@@ -46,7 +46,7 @@ class SentencePieceNormalizer:
         return SPACE + text if is_start and self._adds_space and not is_empty else text
 
 
-class _Pieces:
+class Pieces:
     """Ids of pieces, and of what is none."""
 
     def __init__(
@@ -85,25 +85,10 @@ class _Pieces:
 class SentencePieceBpe:
     """Merges the neighbours whose piece has the best score, leftmost first, until none has one."""
 
-    def __init__(
-        self,
-        vocabulary: Mapping[str, int],
-        scores: Sequence[float],
-        *,
-        byte_ids: Mapping[int, int],
-        unknown_token_id: int | None,
-        normalizer: SentencePieceNormalizer,
-    ) -> None:
-        """Raises: MalformedModelError."""
-        self._pieces = _Pieces(
-            vocabulary,
-            scores,
-            byte_ids=byte_ids,
-            unknown_token_id=unknown_token_id,
-            normalizer=normalizer,
-        )
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
         # No merge crosses from a word to the next one's space unless some piece does.
-        is_divisible = not any(SPACE in piece.lstrip(SPACE) for piece in vocabulary)
+        is_divisible = not any(SPACE in piece.lstrip(SPACE) for piece in pieces.ids)
         self._words = re.compile(
             f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+" if is_divisible else ".+", re.DOTALL
         )
@@ -167,23 +152,9 @@ class SentencePieceBpe:
 class Unigram:
     """The most probable segmentation, by HF ``tokenizers``'s Viterbi search."""
 
-    def __init__(
-        self,
-        vocabulary: Mapping[str, int],
-        scores: Sequence[float],
-        *,
-        byte_ids: Mapping[int, int],
-        unknown_token_id: int | None,
-        normalizer: SentencePieceNormalizer,
-    ) -> None:
+    def __init__(self, pieces: Pieces) -> None:
         """Raises: MalformedModelError."""
-        self._pieces = _Pieces(
-            vocabulary,
-            scores,
-            byte_ids=byte_ids,
-            unknown_token_id=unknown_token_id,
-            normalizer=normalizer,
-        )
+        self._pieces = pieces
         # Only plain pieces are in the search, so that none of the others is found in a text.
         self._ids = [-1, *self._pieces.ids.values()]
         entries = [(_NO_PIECE, 0.0), *self._pieces.scores.items()]

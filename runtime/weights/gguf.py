@@ -8,12 +8,10 @@ lies inside the file before its info is handed out.
 import mmap
 import struct
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +23,7 @@ from runtime.weights.errors import (
     TruncatedModelError,
     UnsupportedModelError,
 )
+from runtime.weights.mapped import MappedFiles
 from runtime.weights.quant import TENSOR_TYPES, TensorType
 from runtime.weights.stored import StoredTensor
 
@@ -69,7 +68,7 @@ class TensorInfo:
     num_bytes: int
 
 
-class GgufFile:
+class GgufFile(MappedFiles):
     """An open GGUF file; tensors stay valid while it is open."""
 
     def __init__(self, path: Path) -> None:
@@ -113,16 +112,6 @@ class GgufFile:
         """Unmap the file. Raises: BufferError while views of it are alive."""
         self.buffer.release()
         self._map.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        # A failed call's frames may still hold views; the map then goes with the exception.
-        with suppress(BufferError) if exc is not None else nullcontext():
-            self.close()
 
 
 class _Reader:
