@@ -1,5 +1,4 @@
 // How do tests and tools reach a KV pool and its attention from Python?
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <atomic>
@@ -16,9 +15,6 @@ using namespace nb::literals;
 
 namespace starshade {
 namespace {
-
-template <class Item, std::size_t DIMS>
-using Array = nb::ndarray<Item, nb::ndim<DIMS>, nb::c_contig, nb::device::cpu>;
 
 void new_pool(KvPool* self, std::int32_t num_layers, std::int64_t num_blocks,
               std::int32_t block_size, std::int32_t num_kv_heads, std::int32_t head_dim,

@@ -1,5 +1,4 @@
 // How do tests and benchmarks call packed matrices from Python?  The GIL is released.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -20,8 +19,6 @@ using namespace nb::literals;
 namespace starshade {
 namespace {
 
-template <class Item, std::size_t DIMS>
-using Array = nb::ndarray<Item, nb::ndim<DIMS>, nb::c_contig, nb::device::cpu>;
 using Bytes = Array<const std::uint8_t, 1>;
 using Part = std::tuple<std::int32_t, Bytes, std::int64_t>;  // ggml type, data, rows
 

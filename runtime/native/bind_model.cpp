@@ -1,5 +1,4 @@
 // How does Python build a native model and step it?  The GIL is released while it computes.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,8 +20,6 @@ using namespace nb::literals;
 namespace starshade {
 namespace {
 
-template <class Item, std::size_t DIMS>
-using Array = nb::ndarray<Item, nb::ndim<DIMS>, nb::c_contig, nb::device::cpu>;
 using Ints = Array<const std::int32_t, 1>;
 using Floats = Array<const float, 1>;
 using Matrices = std::map<std::string, std::vector<const Matrix*>>;

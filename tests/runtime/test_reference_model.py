@@ -1,30 +1,25 @@
 """Does the default model say what its float32 reference says, token by token?"""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from runtime.devices.registry import open_device
 from runtime.model_runner import LoadedModel, ModelRunner, load_model
-from tests.support.plans import Chunk, build_plan
-from tests.support.resources import model_path, vectors_dir
+from tests.support.resources import model_path
+from tests.support.teacher import BLOCK_SIZE, NUM_BLOCKS, load_reference, margins_of_misses
 
 pytestmark = pytest.mark.model
 
 MIN_AGREEMENT = 0.995
 MAX_MARGIN_OF_MISSES = 0.02  # logits nearer than this may swap by rounding
-BLOCK_SIZE = 16
 
 
 @pytest.fixture(scope="module")
 def reference() -> dict[str, Any]:
-    text = (vectors_dir() / "model" / "smollm2-greedy.json").read_text()
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
+    return load_reference()
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +50,9 @@ def test_answers_have_the_reference_texts(model: LoadedModel, reference: dict[st
 
 
 def test_teacher_forced_top1_agrees(model: LoadedModel, reference: dict[str, Any]) -> None:
-    runner = ModelRunner(model, num_blocks=64, block_size=BLOCK_SIZE)
-    num_positions, misses = 0, []
-    for row in reference["rows"]:
-        prompt, answer = row["prompt_ids"], row["hf_f32_ids"]
-        chunk = Chunk(
-            token_ids=[*prompt, *answer[:-1]],
-            start=0,
-            block_ids=np.random.default_rng(0).permutation(64).tolist(),
-            all_logits=True,
-        )
-        logits = runner.run(build_plan([chunk], block_size=BLOCK_SIZE))[len(prompt) - 1 :]
-        missed = logits.argmax(-1) != np.array(answer)
-        misses += np.array(row["hf_f32_margin"])[missed].tolist()
-        num_positions += len(answer)
-    assert num_positions == reference["teacher_forced_top1"]["positions"]
+    runner = ModelRunner(model, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
+    num_positions, misses = margins_of_misses(
+        reference, lambda plan: runner.run(plan).argmax(-1).tolist()
+    )
     assert len(misses) <= (1 - MIN_AGREEMENT) * num_positions
     assert all(margin < MAX_MARGIN_OF_MISSES for margin in misses)

@@ -1,18 +1,15 @@
 """Does the default model, compiled, say what its float32 reference says, token by token?"""
 
-import json
 import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.support.plans import Chunk, build_plan
-from tests.support.resources import model_path, native_module, vectors_dir
+from tests.support.resources import model_path, native_module
+from tests.support.teacher import BLOCK_SIZE, NUM_BLOCKS, load_reference, margins_of_misses
 from tests.support.tiny_model import write_tiny_gguf
 
-BLOCK_SIZE = 16
 # precision -> (share of positions that agree, largest margin of those that do not). Activations
 # of 8 bits: llama.cpp's own share, 684 of 706.
 BARS = {"f32": (0.995, 0.02), "int8": (684 / 706, 0.5)}
@@ -24,26 +21,12 @@ def test_teacher_forced_top1_agrees(precision: str) -> None:
     native_module()
     from runtime.native_runner import NativeRunner, load_native_model
 
-    text = (vectors_dir() / "model" / "smollm2-greedy.json").read_text()
-    reference: dict[str, Any] = json.loads(text)
+    reference = load_reference()
     model = load_native_model(model_path(), precision=precision)
     assert model.weights_sha256 == reference["sha256"]
     kv_dtype = "f32" if precision == "f32" else "bf16"
-    runner = NativeRunner(model, num_blocks=64, block_size=BLOCK_SIZE, kv_dtype=kv_dtype)
-    num_positions, misses = 0, []
-    for row in reference["rows"]:
-        prompt, answer = row["prompt_ids"], row["hf_f32_ids"]
-        chunk = Chunk(
-            token_ids=[*prompt, *answer[:-1]],
-            start=0,
-            block_ids=np.random.default_rng(0).permutation(64).tolist(),
-            all_logits=True,
-        )
-        best = runner.run(build_plan([chunk], block_size=BLOCK_SIZE)).best_ids[len(prompt) - 1 :]
-        missed = np.array(best) != np.array(answer)
-        misses += np.array(row["hf_f32_margin"])[missed].tolist()
-        num_positions += len(answer)
-    assert num_positions == reference["teacher_forced_top1"]["positions"]
+    runner = NativeRunner(model, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, kv_dtype=kv_dtype)
+    num_positions, misses = margins_of_misses(reference, lambda plan: runner.run(plan).best_ids)
     least_agreement, largest_margin = BARS[precision]
     assert num_positions - len(misses) >= least_agreement * num_positions
     assert max(misses, default=0) < largest_margin
