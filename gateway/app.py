@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
+from gateway.endpoints import ENDPOINTS
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
-from gateway.routes import chat, evidence, health, models
+from gateway.routes import evidence, health, inference, models
 from gateway.services import Services
 
 ATTESTATION_PATH: Final = "/v1/attestation"
@@ -25,7 +26,7 @@ NODES_PATH: Final = "/v1/nodes"
 MAX_OPEN_EVIDENCE: Final = 4  # each takes a thread, of which the process has CPUs + 4
 
 ROUTES = (
-    Route("/v1/chat/completions", chat.chat_completions, methods=["POST"]),
+    *(Route(e.path, inference.serving(e), methods=["POST"]) for e in ENDPOINTS),
     Route("/v1/models", models.list_models),
     Route("/v1/models/{model:path}", models.get_model),
     Route(ATTESTATION_PATH, evidence.attestation),

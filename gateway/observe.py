@@ -24,7 +24,6 @@ from telemetry.timeline import RequestTimeline
 
 Attributes = dict[str, str | bool | int | float | tuple[int, ...] | tuple[str, ...]]
 
-CHAT_ROUTE: Final = "/v1/chat/completions"
 _SCOPE: Final = "starshade.gateway"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -39,10 +38,12 @@ class Clocks:
 
 @dataclass(slots=True, kw_only=True)
 class ChatFacts:
-    """What is known of one chat request, filled in as it goes; mutable while it runs."""
+    """What is known of one request, filled in as it goes; mutable while it runs."""
 
     request_id: str
     timeline: RequestTimeline
+    route: str
+    operation: str = semconv.OPERATION_CHAT
     model: str | None = None
     is_streamed: bool | None = None
     max_tokens: int | None = None
@@ -89,7 +90,7 @@ class EngineFacts:
 
 
 class ChatTrace:
-    """The open root span of one chat request, and its facts."""
+    """The open root span of one request, and its facts."""
 
     def __init__(self, tracer: "Tracing", span: Span, facts: ChatFacts) -> None:
         self._tracing = tracer
@@ -127,24 +128,34 @@ class Tracing:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_tracer", self.provider.get_tracer(_SCOPE))
 
-    def start_chat(self, *, request_id: str, traceparent: str | None) -> ChatTrace:
+    def start_chat(
+        self,
+        *,
+        request_id: str,
+        traceparent: str | None,
+        route: str,
+        operation: str = semconv.OPERATION_CHAT,
+    ) -> ChatTrace:
         """Opens the root span; a client's `traceparent` decides the trace it belongs to."""
         timeline = RequestTimeline(
             arrived_ns=self.clocks.monotonic_ns(), wall_anchor_ns=self.clocks.unix_ns()
         )
         span = self._tracer.start_span(
-            semconv.SPAN_CHAT,
+            operation,
             context=_parent(traceparent),
             kind=SpanKind.SERVER,
             start_time=timeline.wall_anchor_ns,
         )
-        return ChatTrace(self, span, ChatFacts(request_id=request_id, timeline=timeline))
+        facts = ChatFacts(
+            request_id=request_id, timeline=timeline, route=route, operation=operation
+        )
+        return ChatTrace(self, span, facts)
 
     def close_chat(self, span: Span, facts: ChatFacts) -> None:
         timeline = facts.timeline
         timeline.mark_ended(self.clocks.monotonic_ns())
         if facts.model is not None:
-            span.update_name(f"{semconv.SPAN_CHAT} {facts.model}")
+            span.update_name(f"{facts.operation} {facts.model}")
         span.set_attributes(_chat_attributes(facts))
         if facts.error_code is not None:
             span.set_status(Status(StatusCode.ERROR))
@@ -224,10 +235,10 @@ def _parent(traceparent: str | None) -> Context:
 def _chat_attributes(facts: ChatFacts) -> Attributes:
     timeline = facts.timeline
     attributes: Attributes = {
-        semconv.GEN_AI_OPERATION_NAME: semconv.OPERATION_CHAT,
+        semconv.GEN_AI_OPERATION_NAME: facts.operation,
         semconv.GEN_AI_PROVIDER_NAME: semconv.PROVIDER_STARSHADE,
         semconv.HTTP_REQUEST_METHOD: "POST",
-        semconv.HTTP_ROUTE: CHAT_ROUTE,
+        semconv.HTTP_ROUTE: facts.route,
         semconv.HTTP_RESPONSE_STATUS_CODE: facts.status,
         semconv.REQUEST_ID: facts.request_id,
     }

@@ -1,4 +1,4 @@
-"""How does one chat request reach a verified worker, and its answer the client, event by event?
+"""How does one request reach a verified worker, and its answer the client, event by event?
 
 Nothing is buffered: an event goes out when its chunk opened, and `[DONE]` when the final one has.
 Usage and times are read on the way past. The exchange ends with the client, with the deadline, with
@@ -12,17 +12,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from attestation.channel import Rng, bhttp
 from gateway import sse
 from gateway.attest import http_date
 from gateway.auth import Principal, cache_salt
+from gateway.calls import MALFORMED, Call, EventUse, public_code
 from gateway.drain import Drain
 from gateway.faults import describe_fault
-from gateway.observe import CHAT_ROUTE, ChatTrace, Clocks
-from gateway.problems import GatewayError, is_known_code, openai_body
-from gateway.schemas import ChatRequest
+from gateway.observe import ChatTrace, Clocks
+from gateway.problems import GatewayError
 from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
 from gateway.silence import SilenceWatch
 from gateway.workers import WorkerDirectory, WorkerNode
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """Relays chat requests; `salt_secret` turns a tenant into its prefix-cache salt."""
+    """Relays calls; `salt_secret` turns a tenant into its prefix-cache salt."""
 
     directory: WorkerDirectory
     drain: Drain
@@ -47,35 +47,28 @@ class Relay:
     clocks: Clocks
     log_fault: Callable[[str], None]
 
-    async def open(
-        self, chat: ChatRequest, body: bytes, principal: Principal, trace: ChatTrace
-    ) -> "ChatExchange":
-        """Dispatch and wait for the worker's first byte; `body` is `inner_body(chat)`.
+    async def open(self, call: Call, principal: Principal, trace: ChatTrace) -> "Exchange":
+        """Dispatch and wait for the worker's first byte.
 
         Raises: GatewayError, the worker's own refusals included.
         """
-        exchange = ChatExchange(relay=self, chat=chat, trace=trace)
+        exchange = Exchange(relay=self, call=call, trace=trace)
         try:
-            await exchange.run(self._dispatch(chat, body, principal, trace, exchange))
+            await exchange.run(self._dispatch(call, principal, trace, exchange))
         except BaseException:
             await exchange.aclose()
             raise
         return exchange
 
     async def _dispatch(
-        self,
-        chat: ChatRequest,
-        body: bytes,
-        principal: Principal,
-        trace: ChatTrace,
-        exchange: "ChatExchange",
+        self, call: Call, principal: Principal, trace: ChatTrace, exchange: "Exchange"
     ) -> None:
-        node = await self.directory.node_for(chat.model)
+        node = await self.directory.node_for(call.model)
         trace.facts.worker_id = node.id
         for attempt in range(_ATTEMPTS):
             exchange.watch(node)
             try:
-                sealed = await self._send(node, body, principal, trace)
+                sealed = await self._send(node, call, principal, trace)
                 break
             except StaleKey:
                 if attempt:
@@ -94,7 +87,7 @@ class Relay:
             raise await _inner_error(sealed)
 
     async def _send(
-        self, node: WorkerNode, body: bytes, principal: Principal, trace: ChatTrace
+        self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace
     ) -> SealedExchange:
         grant = self.directory.require_lease(node)
         trace.facts.lease_id = grant.lease.verdict_id
@@ -105,12 +98,12 @@ class Relay:
             trace.facts.sealing_ns = (started_ns, sealed_ns)
             trace.timeline.mark_dispatched(sealed_ns)
 
-        request = self._inner_request(body, principal, trace)
+        request = self._inner_request(call, principal, trace)
         return await open_exchange(
             grant.client, grant.lease.key_config, request, rng=self.rng, on_sealed=mark_sealed
         )
 
-    def _inner_request(self, body: bytes, principal: Principal, trace: ChatTrace) -> bhttp.Request:
+    def _inner_request(self, call: Call, principal: Principal, trace: ChatTrace) -> bhttp.Request:
         salt = cache_salt(self.salt_secret, principal.tenant)
         fields = (
             ("content-type", "application/json"),
@@ -120,7 +113,7 @@ class Relay:
             ("traceparent", trace.traceparent),
         )
         return bhttp.Request(
-            method="POST", authority="worker", path=CHAT_ROUTE, fields=fields, content=body
+            method="POST", authority="worker", path=call.path, fields=fields, content=call.body
         )
 
     def note_failure(self, node: WorkerNode, err: GatewayError) -> None:
@@ -128,12 +121,12 @@ class Relay:
             self.directory.suspect(node)
 
 
-class ChatExchange:
-    """One dispatched chat request. `aclose` is idempotent and cancels the work at the worker."""
+class Exchange:
+    """One dispatched call. `aclose` is idempotent and cancels the work at the worker."""
 
-    def __init__(self, *, relay: Relay, chat: ChatRequest, trace: ChatTrace) -> None:
+    def __init__(self, *, relay: Relay, call: Call, trace: ChatTrace) -> None:
         self._relay = relay
-        self._chat = chat
+        self._call = call
         self._trace = trace
         self._node: WorkerNode | None = None
         self._sealed: SealedExchange | None = None
@@ -175,10 +168,8 @@ class ChatExchange:
         """The unstreamed answer, complete and verified. Raises: GatewayError."""
         body = await self.run(self._read_whole())
         try:
-            answer = json.loads(body)
-            self._trace.facts.finish_reason = str(answer["choices"][0]["finish_reason"])
-            self._take_usage(answer["usage"])
-        except (ValueError, KeyError, IndexError, TypeError):
+            self._call.reader.read_whole(body, self._trace.facts)
+        except MALFORMED:
             raise GatewayError("upstream_error", "The worker's answer is malformed.") from None
         return body
 
@@ -193,11 +184,11 @@ class ChatExchange:
             facts.fail(err.code, status=200)
             if self._node is not None:
                 self._relay.note_failure(self._node, err)
-            yield sse.encode_json(openai_body(err))
+            yield self._call.reader.error_event(err.code, err.message, err.param)
         except Exception as err:  # the stream's edge: the client must learn that it failed
             facts.fail("internal_error", status=200)
             self._relay.log_fault(describe_fault(err))
-            yield sse.encode_json(openai_body(GatewayError("internal_error", "The relay failed.")))
+            yield self._call.reader.error_event("internal_error", "The relay failed.", None)
 
     async def aclose(self) -> None:
         self._unregister()
@@ -207,23 +198,23 @@ class ChatExchange:
             await self._sealed.aclose()
 
     async def _checked_events(self) -> AsyncGenerator[bytes, None]:
-        splitter, done = sse.EventSplitter(), b""
+        splitter, last = sse.EventSplitter(), b""
         async with aclosing(self._content()) as content:
             while (piece := await self.run(anext(content, None))) is not None:
                 now_ns = self._relay.clocks.monotonic_ns()
                 out = b""
                 for event in self._split(splitter, piece):
-                    data = sse.event_data(event)
-                    if data == sse.DONE_DATA:
-                        done = event
-                    elif self._take_event(data, now_ns):
-                        out += event
+                    match self._read_event(event, now_ns):
+                        case EventUse.PASS:
+                            out += event
+                        case EventUse.END:
+                            last = event
                 if out:
                     yield out
-        if splitter.has_partial_event or not (done or self._trace.facts.error_code):
+        if splitter.has_partial_event or not (last or self._trace.facts.error_code):
             raise truncated()
-        if done:
-            yield done
+        if last:
+            yield last
 
     def _split(self, splitter: sse.EventSplitter, piece: bytes) -> list[bytes]:
         try:
@@ -231,33 +222,14 @@ class ChatExchange:
         except sse.EventTooLargeError:
             raise GatewayError("upstream_error", "The worker's event is too long.") from None
 
-    def _take_event(self, data: bytes, now_ns: int) -> bool:
-        """Reads the facts in one event; False when the client did not ask for it."""
-        facts = self._trace.facts
+    def _read_event(self, event: bytes, now_ns: int) -> EventUse:
+        data = sse.event_data(event)
+        if not data:
+            return EventUse.DROP  # a comment: padding of the sealed hop
         try:
-            chunk: dict[str, Any] = json.loads(data)
-            if "error" in chunk:
-                facts.fail(_public_code(chunk["error"].get("code")), status=200)
-                return True
-            for choice in chunk["choices"]:
-                if choice["delta"].get("content"):
-                    facts.timeline.mark_chunk(now_ns)
-                if choice["finish_reason"] is not None:
-                    facts.finish_reason = str(choice["finish_reason"])
-            if chunk.get("usage") is not None:
-                self._take_usage(chunk["usage"])
-                return self._chat.wants_usage_chunk
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._call.reader.read_event(data, self._trace.facts, now_ns=now_ns)
+        except MALFORMED:
             raise GatewayError("upstream_error", "The worker's event is malformed.") from None
-        return True
-
-    def _take_usage(self, usage: dict[str, Any]) -> None:
-        self._trace.timeline.mark_usage(
-            prompt_tokens=int(usage["prompt_tokens"]),
-            cached_tokens=int(usage["prompt_tokens_details"]["cached_tokens"]),
-            output_tokens=int(usage["completion_tokens"]),
-        )
-        self._trace.facts.has_usage = True
 
     async def _read_whole(self) -> bytes:
         async with aclosing(self._content()) as content:
@@ -274,7 +246,7 @@ class ChatExchange:
         The head of a stream comes as soon as a request is accepted, so a worker that keeps it
         back is stuck. For anything else it may, if it still attests.
         """
-        if self._sealed is None and self._chat.is_streamed:
+        if self._sealed is None and self._call.is_streamed:
             return False
         relay = self._relay
         return await relay.directory.is_alive(node, since=relay.utc_now() - silence)
@@ -299,11 +271,7 @@ async def _inner_error(sealed: SealedExchange) -> GatewayError:
         body = await read_bounded(content, MAX_WHOLE_BYTES)
     try:
         error = json.loads(body)["error"]
-        code, message, param = _public_code(error["code"]), str(error["message"]), error["param"]
+        code, message, param = public_code(error["code"]), str(error["message"]), error["param"]
     except (ValueError, KeyError, TypeError):
         return GatewayError("upstream_error", "The worker's refusal is malformed.")
     return GatewayError(code, message, param=param if isinstance(param, str) else None)
-
-
-def _public_code(code: object) -> str:
-    return code if isinstance(code, str) and is_known_code(code) else "upstream_error"

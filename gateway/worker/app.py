@@ -42,7 +42,7 @@ from gateway.problems import GatewayError
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
-from gateway.worker.completions import ChatService, InnerRequest, InnerResponse, fault_response
+from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
 from gateway.worker.replay import ReplayGuard, RequestName, parse_date
 from runtime import StepStats
 
@@ -66,7 +66,7 @@ class ReadyWorker:
     model_name: str
     weights_sha256: str
     attester: Attester
-    chat: ChatService
+    service: InnerService
     bridge: EngineBridge
     latest_step: Callable[[], StepStats | None]
 
@@ -192,7 +192,7 @@ class WorkerApp:
         )
         message = await self._open(request, opened)
         inner = self._inner_request(message, opened)
-        response = await until_disconnected(request.receive, _respond(ready.chat, inner))
+        response = await until_disconnected(request.receive, _respond(ready.service, inner))
         return StreamedBody(
             _sealed(response, opened.response_sealer(rng=self.state.rng)),
             on_close=response.body.aclose,
@@ -275,9 +275,9 @@ class WorkerApp:
         )
 
 
-async def _respond(chat: ChatService, inner: InnerRequest) -> InnerResponse:
+async def _respond(service: InnerService, inner: InnerRequest) -> InnerResponse:
     try:
-        return await chat.respond(inner)
+        return await service.respond(inner)
     except Exception as err:  # the edge of one request: it fails, inside the seal
         response, description = fault_response(err)
         _log.error("request failed: %s", description)

@@ -6,19 +6,18 @@ the model, and any client that seals to its key can reach it.
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from gateway import sse
-from gateway.faults import describe_fault
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.schemas import ChatRequest, parse_chat_request
 from gateway.worker.answer import Answer
 from gateway.worker.bridge import EngineBridge, Generation
+from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.parameters import grammar_parameter, grammar_spec, sampling_params
 from runtime import (
     Delta,
@@ -31,32 +30,10 @@ from runtime import (
     TokenLogprobs,
 )
 
-JSON: Final = "application/json"
 MAX_INLINE_CHARS: Final = 16_384  # a longer prompt is tokenized off the event loop
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
 _TENANT_CHARS: Final = 32
 _PUBLIC_REASONS: Final = frozenset({"stop", "length"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InnerRequest:
-    """What came sealed: already parsed, not yet interpreted."""
-
-    method: str
-    path: str
-    body: bytes = field(repr=False)
-    request_id: str
-    cache_salt: bytes = field(repr=False)
-    traceparent: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InnerResponse:
-    """What goes back sealed. Closing ``body`` cancels the generation behind it."""
-
-    status: int
-    media_type: str
-    body: AsyncGenerator[bytes, None] = field(repr=False)
 
 
 class ChatTokenizer(Protocol):
@@ -105,7 +82,7 @@ class ChatService:
         try:
             match request.method, request.path:
                 case "GET", "/v1/models":
-                    return _json_response(200, self._model_list())
+                    return json_response(200, self._model_list())
                 case "POST", "/v1/chat/completions":
                     return await self._chat(request, parse_chat_request(request.body))
                 case _, "/v1/models" | "/v1/chat/completions":
@@ -113,10 +90,9 @@ class ChatService:
                 case _:
                     raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
         except GatewayError as err:
-            return _json_response(err.status, openai_body(err))
+            return error_response(err)
         except RequestRejected as err:
-            error = GatewayError(err.code, str(err), param=err.param)
-            return _json_response(error.status, openai_body(error))
+            return error_response(GatewayError(err.code, str(err), param=err.param))
 
     async def _chat(self, request: InnerRequest, chat: ChatRequest) -> InnerResponse:
         if chat.model != self._model_name:
@@ -205,7 +181,7 @@ class ChatService:
             raise
         finally:
             self._report(outcome.facts(request, ended_ns=self._clock_ns()))
-        return _json_response(200, answer.whole("".join(parts), reason, outcome.usage(), logprobs))
+        return json_response(200, answer.whole("".join(parts), reason, outcome.usage(), logprobs))
 
     async def _grammar(self, chat: ChatRequest) -> GrammarSpec | None:
         """Compiled here, in a thread: the engine finds it in the compiler's cache.
@@ -287,17 +263,3 @@ class _Outcome:
 def _tenant(cache_salt: bytes) -> str:
     """Who takes turns with others in the engine: one name a salt, that does not tell the salt."""
     return hashlib.sha256(_TENANT_LABEL + cache_salt).hexdigest()[:_TENANT_CHARS]
-
-
-def _json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:
-    return InnerResponse(status=status, media_type=JSON, body=_once(json.dumps(value).encode()))
-
-
-async def _once(data: bytes) -> AsyncGenerator[bytes, None]:
-    yield data
-
-
-def fault_response(error: Exception) -> tuple[InnerResponse, str]:
-    """An unexpected exception as a response, and its safe description for the log."""
-    problem = GatewayError("internal_error", "The worker failed.")
-    return _json_response(problem.status, openai_body(problem)), describe_fault(error)

@@ -170,7 +170,7 @@ async def _load_worker(
         model_name=model_name,
         weights_sha256=loaded.weights_sha256,
         attester=Attester(tee=tee, facts=lambda: facts, utc_now=utc_now),
-        chat=chat,
+        service=chat,
         bridge=bridge,
         latest_step=lambda: stats.latest,
     )

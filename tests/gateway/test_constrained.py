@@ -13,7 +13,8 @@ import pytest
 
 from gateway.observe import EngineFacts
 from gateway.worker.bridge import EngineBridge
-from gateway.worker.completions import ChatService, InnerRequest
+from gateway.worker.completions import ChatService
+from gateway.worker.inner import InnerRequest
 from gateway.worker.wiring import LoadedEngine, load_model_engine
 from runtime import NullObserver
 from tests.gateway.support import make_config

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
@@ -9,15 +10,23 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gateway import sse
+from gateway.calls import Call
+from gateway.chat_call import CHAT_PATH, ChatReader
 from gateway.drain import Drain
 from gateway.observe import Clocks, Tracing
 from gateway.problems import GatewayError
-from gateway.relay import ChatExchange, Relay
-from gateway.schemas import ChatMessage, ChatRequest
+from gateway.relay import Exchange, Relay
 from gateway.sealed import SealedExchange, truncated
 from gateway.workers import WorkerDirectory, WorkerNode
 
-CHAT = ChatRequest(model="m", messages=[ChatMessage(role="user", content="x")], stream=True)
+CALL = Call(
+    path=CHAT_PATH,
+    operation="chat",
+    model="m",
+    body=b"{}",
+    is_streamed=True,
+    reader=ChatReader(wants_usage=False),
+)
 TEXT = sse.encode_json({"choices": [{"delta": {"content": "a"}, "finish_reason": None}]})
 END = sse.encode_json({"choices": [{"delta": {}, "finish_reason": "stop"}]})
 
@@ -43,7 +52,7 @@ def make_exchange(
     silence_s: float = 60.0,
     directory: WorkerDirectory | None = None,
     is_streamed: bool = True,
-) -> ChatExchange:
+) -> Exchange:
     clocks = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
     relay = Relay(
         directory=cast(WorkerDirectory, directory),
@@ -57,10 +66,8 @@ def make_exchange(
         log_fault=pytest.fail,
     )
     tracing = Tracing(provider=TracerProvider(), clocks=clocks, instance_id="gateway")
-    trace = tracing.start_chat(request_id="r", traceparent=None)
-    return ChatExchange(
-        relay=relay, chat=CHAT.model_copy(update={"stream": is_streamed}), trace=trace
-    )
+    trace = tracing.start_chat(request_id="r", traceparent=None, route=CHAT_PATH)
+    return Exchange(relay=relay, call=replace(CALL, is_streamed=is_streamed), trace=trace)
 
 
 async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list[bytes]:
@@ -72,6 +79,11 @@ async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list
 
 async def test_a_whole_stream() -> None:
     assert await told([TEXT, END + sse.DONE]) == [TEXT, END, sse.DONE]
+
+
+async def test_comments_that_pad_the_sealed_hop_end_there() -> None:
+    pieces = [b": " + b"x" * 99 + b"\n\n" + TEXT, END + b":\n\n", sse.DONE]
+    assert await told(pieces) == [TEXT, END, sse.DONE]
 
 
 @pytest.mark.parametrize("pieces", [[TEXT, END, sse.DONE], [TEXT + END + sse.DONE]])

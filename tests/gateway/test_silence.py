@@ -13,7 +13,7 @@ import pytest
 from gateway.app import GatewayApp
 from gateway.drain import Drain
 from gateway.problems import GatewayError
-from gateway.relay import ChatExchange
+from gateway.relay import Exchange
 from gateway.sealed import SealedExchange
 from gateway.workers import WorkerDirectory, WorkerNode
 from runtime.plan import StepPlan
@@ -43,7 +43,7 @@ class ScriptedDirectory:
         pytest.fail("the silence says enough")
 
 
-def waiting(directory: ScriptedDirectory, *, is_streamed: bool = True) -> ChatExchange:
+def waiting(directory: ScriptedDirectory, *, is_streamed: bool = True) -> Exchange:
     return make_exchange(
         Drain(drain_s=0),
         silence_s=SILENCE_S,
@@ -52,7 +52,7 @@ def waiting(directory: ScriptedDirectory, *, is_streamed: bool = True) -> ChatEx
     )
 
 
-async def outcome(exchange: ChatExchange, wait_s: float) -> str:
+async def outcome(exchange: Exchange, wait_s: float) -> str:
     """Waits for a head that comes after `wait_s`; the error's code, or `answered`."""
 
     async def head() -> None:

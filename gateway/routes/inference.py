@@ -1,7 +1,7 @@
-"""POST /v1/chat/completions: whole and streamed."""
+"""How is a POST that a worker answers served?  Every endpoint of gateway.endpoints alike."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -10,24 +10,37 @@ from starlette.responses import Response
 
 from gateway import sse
 from gateway.auth import tenant_in_spans
+from gateway.calls import Call
+from gateway.endpoints import Endpoint
 from gateway.observe import ChatTrace
 from gateway.problems import GatewayError
-from gateway.relay import ChatExchange
-from gateway.schemas import ChatRequest, inner_body, parse_chat_request
+from gateway.relay import Exchange
 from gateway.services import Services, authenticated, require_not_draining, services_of
 from gateway.streaming import StreamedBody, until_disconnected
 
 JSON: Final = "application/json"
 
 
-async def chat_completions(request: Request) -> Response:
+def serving(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """The route's function."""
+
+    async def serve(request: Request) -> Response:
+        return await _serve(request, endpoint)
+
+    return serve
+
+
+async def _serve(request: Request, endpoint: Endpoint) -> Response:
     """One request from its first byte to its last; the trace is finished however it ends."""
     services = services_of(request)
     trace = services.tracing.start_chat(
-        request_id=services.new_request_id(), traceparent=request.headers.get("traceparent")
+        request_id=services.new_request_id(),
+        traceparent=request.headers.get("traceparent"),
+        route=endpoint.path,
+        operation=endpoint.operation,
     )
     try:
-        response = await _answer(request, services, trace)
+        response = await _answer(request, endpoint, services, trace)
     except BaseException as err:
         trace.facts.fail(_code_of(err))
         trace.finish()
@@ -36,19 +49,21 @@ async def chat_completions(request: Request) -> Response:
     return response
 
 
-async def _answer(request: Request, services: Services, trace: ChatTrace) -> Response:
+async def _answer(
+    request: Request, endpoint: Endpoint, services: Services, trace: ChatTrace
+) -> Response:
     principal = await authenticated(request)
     trace.facts.tenant = tenant_in_spans(principal.tenant)
     require_not_draining(services)
-    chat = await _read_chat(request)
-    trace.facts.is_streamed = chat.is_streamed
-    trace.facts.max_tokens = chat.output_token_limit
+    call = await _read_call(request, endpoint)
+    trace.facts.is_streamed = call.is_streamed
+    trace.facts.max_tokens = call.max_tokens
     directory = services.directory
-    if directory.knows(chat.model) or chat.model in await directory.models():
-        trace.facts.model = chat.model  # only names that we know reach a span
-    opening = services.relay.open(chat, inner_body(chat), principal, trace)
+    if directory.knows(call.model) or call.model in await directory.models():
+        trace.facts.model = call.model  # only names that we know reach a span
+    opening = services.relay.open(call, principal, trace)
     exchange = await until_disconnected(request.receive, opening)
-    if chat.is_streamed:
+    if call.is_streamed:
         streamed = _Streamed(exchange, trace)
         return StreamedBody(streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE)
     try:
@@ -59,12 +74,12 @@ async def _answer(request: Request, services: Services, trace: ChatTrace) -> Res
     return Response(body, media_type=JSON, headers={"cache-control": "no-store"})
 
 
-async def _read_chat(request: Request) -> ChatRequest:
+async def _read_call(request: Request, endpoint: Endpoint) -> Call:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:
         raise GatewayError("unsupported_media_type", f"Send the request as {JSON}.")
     try:
-        return parse_chat_request(await request.body())
+        return endpoint.parse(await request.body())
     except ClientDisconnect:
         raise GatewayError("client_disconnected", "The client went away.") from None
 
@@ -72,7 +87,7 @@ async def _read_chat(request: Request) -> ChatRequest:
 class _Streamed:
     """One streamed answer; `close` runs exactly once, however it ended."""
 
-    def __init__(self, exchange: ChatExchange, trace: ChatTrace) -> None:
+    def __init__(self, exchange: Exchange, trace: ChatTrace) -> None:
         self._exchange = exchange
         self._trace = trace
         self._is_whole = False

@@ -1,0 +1,68 @@
+"""What must the relay know of a request, whichever endpoint it came to?
+
+A `Call` is a validated request in the worker's words. Its reader takes facts from the answer on the
+way past: an endpoint differs from another by these two, and the relay knows neither.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from gateway.observe import ChatFacts
+from gateway.problems import is_known_code
+
+
+class EventUse(Enum):
+    """What becomes of one event of a stream."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    DROP = "drop"  # the client did not ask for it
+    END = "end"  # the last one: it is told when the worker's final chunk has verified
+
+
+class AnswerReader(Protocol):
+    """Reads the facts of one answer; one value for each request.
+
+    Its methods raise ValueError, KeyError, IndexError, TypeError or AttributeError for an answer
+    that is malformed.
+    """
+
+    def read_whole(self, body: bytes, facts: ChatFacts) -> None: ...
+
+    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+        """`data` is that of one event, never empty."""
+        ...
+
+    def error_event(self, code: str, message: str, param: str | None) -> bytes:
+        """How a stream that has begun tells that it failed."""
+        ...
+
+
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+"""What a reader raises for an answer that is malformed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, ready to be sealed. `max_tokens` is the client's bound on each answer."""
+
+    path: str
+    operation: str  # `gen_ai.operation.name`
+    model: str
+    body: bytes = field(repr=False)
+    is_streamed: bool
+    reader: AnswerReader = field(repr=False)
+    max_tokens: int | None = None
+    num_choices: int = 1
+
+
+def take_usage(facts: ChatFacts, *, prompt: Any, cached: Any, output: Any) -> None:
+    facts.timeline.mark_usage(
+        prompt_tokens=int(prompt), cached_tokens=int(cached), output_tokens=int(output)
+    )
+    facts.has_usage = True
+
+
+def public_code(code: object) -> str:
+    """A worker's code as ours: only those of our own table are passed on."""
+    return code if isinstance(code, str) and is_known_code(code) else "upstream_error"

@@ -1,0 +1,21 @@
+"""Which endpoints go to a worker?  One line each; the routes are made from them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.calls import Call
+from gateway.chat_call import CHAT_PATH, chat_call
+from telemetry import semconv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A POST of JSON that one worker answers. `parse` raises GatewayError for a bad body."""
+
+    path: str
+    operation: str  # `gen_ai.operation.name`
+    parse: Callable[[bytes], Call]
+
+
+ENDPOINTS: Final = (Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, parse=chat_call),)
