@@ -32,6 +32,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
         "up": ("gateway.up:up", "Start a worker, the gateway and the dashboard on this machine."),
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
+        "doctor": (
+            "gateway.doctor.cli:doctor",
+            "Say what is wrong with this set-up, and what next.",
+        ),
         "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
         "bench": ("gateway.bench.cli:bench", "Measure how long things take on this machine."),
         "load": (

@@ -29,16 +29,16 @@ _MAX_PORT = 65_535
 def find_problems(config: StarshadeConfig) -> list[Failure]:
     """Everything that would fail later, in the order in which it would."""
     checks = (
-        _state_problem(config),
-        _socket_problem(config),
-        _port_problem("gateway", config.gateway.host, config.gateway.port, "--port"),
-        _port_problem(
+        state_problem(config),
+        socket_problem(config),
+        port_problem("gateway", config.gateway.host, config.gateway.port, "--port"),
+        port_problem(
             "dashboard", config.observatory.host, config.observatory.port, "--dashboard-port"
         ),
-        _same_port_problem(config),
-        _policy_problem(config),
+        same_port_problem(config),
+        policy_problem(config),
         authorities_problem(config),
-        _model_problem(config),
+        model_problem(config),
     )
     return [problem for problem in checks if problem is not None]
 
@@ -98,13 +98,13 @@ def prepare_state(config: StarshadeConfig) -> Failure | None:
     return None
 
 
-def _state_problem(config: StarshadeConfig) -> Failure | None:
+def state_problem(config: StarshadeConfig) -> Failure | None:
     if not os.access(config.state_dir, os.W_OK | os.X_OK):
         return unwritable_state(config.state_dir, "not writable by this user")
-    return _space_problem(config.state_dir, MIN_FREE_STATE_BYTES, "--state-dir")
+    return space_problem(config.state_dir, MIN_FREE_STATE_BYTES, "--state-dir")
 
 
-def _socket_problem(config: StarshadeConfig) -> Failure | None:
+def socket_problem(config: StarshadeConfig) -> Failure | None:
     num_bytes = len(os.fsencode(config.worker.socket))
     if num_bytes <= MAX_SOCKET_PATH_BYTES:
         return None
@@ -117,7 +117,7 @@ def _socket_problem(config: StarshadeConfig) -> Failure | None:
     )
 
 
-def _port_problem(what: str, host: str, port: int, option: str) -> Failure | None:
+def port_problem(what: str, host: str, port: int, option: str) -> Failure | None:
     try:
         listen_tcp(host, port).close()
     except SocketTaken as err:
@@ -137,7 +137,7 @@ def _port_problem(what: str, host: str, port: int, option: str) -> Failure | Non
     return None
 
 
-def _same_port_problem(config: StarshadeConfig) -> Failure | None:
+def same_port_problem(config: StarshadeConfig) -> Failure | None:
     """Each port is free alone, but the second one to start would find it taken."""
     port = config.gateway.port
     if port != config.observatory.port:
@@ -160,7 +160,7 @@ def _free(host: str, taken: int) -> int | str:
     return "PORT"
 
 
-def _policy_problem(config: StarshadeConfig) -> Failure | None:
+def policy_problem(config: StarshadeConfig) -> Failure | None:
     if config.policy in SHIPPED_POLICIES or Path(config.policy).is_file():
         return None
     return Failure(
@@ -188,7 +188,7 @@ def authorities_problem(config: StarshadeConfig) -> Failure | None:
     return None
 
 
-def _model_problem(config: StarshadeConfig) -> Failure | None:
+def model_problem(config: StarshadeConfig) -> Failure | None:
     try:
         source = model_to_pull(config)
     except ModelError as err:
@@ -202,10 +202,10 @@ def _model_problem(config: StarshadeConfig) -> Failure | None:
     if source is None:
         return None
     needed = int(source.size_bytes * PULL_SPACE_FACTOR)
-    return _space_problem(config.cache_dir, needed, "--cache-dir")
+    return space_problem(config.cache_dir, needed, "--cache-dir")
 
 
-def _space_problem(folder: Path, needed_bytes: int, option: str) -> Failure | None:
+def space_problem(folder: Path, needed_bytes: int, option: str) -> Failure | None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free_bytes = shutil.disk_usage(existing).free
     if free_bytes >= needed_bytes:

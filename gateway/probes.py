@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gateway.config import StarshadeConfig
@@ -14,6 +15,7 @@ from gateway.paths import Paths
 
 PROBE_TIMEOUT_S = 1.0
 MAX_ANSWER_BYTES = 64 * 1024
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to call instead
 
 
@@ -69,7 +71,9 @@ def observatory_answers(config: StarshadeConfig) -> bool:
     return _get(connection, "/healthz").is_alive
 
 
-def probe_gateway(config: StarshadeConfig, path: str = "/readyz") -> Answer:
+def probe_gateway(
+    config: StarshadeConfig, path: str = "/readyz", *, key: str | None = None
+) -> Answer:
     """What the gateway says at `path`, over TLS, trusting this installation's authority alone."""
     try:
         context = client_context(config.paths)
@@ -79,7 +83,7 @@ def probe_gateway(config: StarshadeConfig, path: str = "/readyz") -> Answer:
     connection = http.client.HTTPSConnection(
         host, config.gateway.port, timeout=PROBE_TIMEOUT_S, context=context
     )
-    return _get(connection, path)
+    return _get(connection, path, {} if key is None else {"authorization": f"Bearer {key}"})
 
 
 def client_context(paths: Paths) -> ssl.SSLContext:
@@ -108,9 +112,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _get(connection: http.client.HTTPConnection, path: str) -> Answer:
+def _get(
+    connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] = _NO_HEADERS
+) -> Answer:
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=dict(headers))
         response = connection.getresponse()
         raw = response.read(MAX_ANSWER_BYTES)
     except (OSError, http.client.HTTPException):

@@ -1,0 +1,170 @@
+"""`starshade doctor`: everything is looked at, and what is not well comes with its next step."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gateway.cli_support import PLAIN_WIDTH, ExitCode, config_options, environment
+from gateway.config import ConfigError, StarshadeConfig, load_config
+from gateway.doctor import installation, machine, running
+from gateway.doctor.finding import Finding, is_well, ok, report, wrong
+from gateway.doctor.running import Asked
+from gateway.probes import NO_ANSWER, observatory_answers, probe_gateway, probe_worker
+from gateway.process import utc_now
+
+_WORDS: Final = {"ok": "ok", "warning": "WARN", "wrong": "WRONG"}
+_STYLES: Final = {"ok": "green", "warning": "bold yellow", "wrong": "bold red"}
+_MAX_KEY_BYTES: Final = 512
+
+
+@click.command()
+@click.option("--policy", help="Appraisal policy: development (default), production or a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@config_options
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    policy: str | None,
+    as_json: bool,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Say what is wrong with this set-up, and what to do next.
+
+    Looks at the machine, the configuration, every file of the installation and the processes that
+    run, as `starshade up` would use them. Changes nothing and fetches nothing.
+
+    Exit codes: 0 nothing is wrong (warnings aside), 1 something is, 2 usage.
+    """
+    flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
+    findings = list(examine(flags, config_file, now=utc_now()))
+    if as_json:
+        click.echo(json.dumps(report(findings), indent=2))
+    else:
+        _show(findings)
+    ctx.exit(ExitCode.SUCCESS if is_well(findings) else ExitCode.CHECK_FAILED)
+
+
+def examine(
+    flags: dict[str, object], config_file: Path | None, *, now: datetime
+) -> Iterator[Finding]:
+    """Every finding, the machine's first; without a sound configuration only those."""
+    yield from _guarded("compiled kernels", machine.native_module)
+    yield from _guarded("dashboard files", machine.dashboard)
+    yield from _guarded("clock", lambda: machine.clock(now))
+    yield from _guarded("open files", machine.open_files)
+    try:
+        config = load_config(
+            flags=flags, environ=environment(), file=config_file, default_policy="development"
+        )
+    except ConfigError as err:
+        for problem in err.problems:
+            yield wrong(
+                "configuration",
+                str(problem),
+                code=err.code,
+                next_step="mend it where the message says; docs/configuration.md lists every key",
+            )
+        return
+    where = "defaults, environment and flags" if config_file is None else str(config_file)
+    yield ok("configuration", f"sound ({where})")
+    yield from _of_installation(config, now)
+    yield from _of_processes(config, ask_processes(config))
+
+
+def ask_processes(config: StarshadeConfig) -> Asked:
+    """Each process once; those that do not run answer nothing, at once."""
+    key = _kept_key(config)
+    return Asked(
+        worker=probe_worker(config.worker.socket),
+        gateway=probe_gateway(config),
+        nodes=probe_gateway(config, "/v1/nodes"),
+        dashboard_is_alive=observatory_answers(config),
+        key=None if key is None else probe_gateway(config, "/v1/models", key=key),
+    )
+
+
+def _of_installation(config: StarshadeConfig, now: datetime) -> Iterator[Finding]:
+    from gateway.doctor import databases  # brings the database's libraries
+
+    checks: dict[str, Callable[[], Finding]] = {
+        "state folder": lambda: installation.state_folder(config),
+        "private files": lambda: installation.private_files(config),
+        "worker's socket": lambda: installation.worker_socket(config),
+        "server certificate": lambda: installation.certificate(config, now),
+        "gateway database": lambda: databases.gateway_database(config),
+        "telemetry database": lambda: databases.telemetry_database(config),
+        "appraisal policy": lambda: installation.policy(config),
+        "CAs for collateral": lambda: installation.vendors_authorities(config),
+        "TEE": lambda: machine.tee(config),
+        "model": lambda: installation.model(config),
+    }
+    for name, check in checks.items():
+        yield from _guarded(name, check)
+
+
+def _of_processes(config: StarshadeConfig, asked: Asked) -> Iterator[Finding]:
+    if asked.worker == NO_ANSWER:  # one that runs has its memory already
+        yield from _guarded("memory", lambda: installation.memory(config))
+    yield running.worker_process(config, asked)
+    yield running.gateway_process(config, asked)
+    yield running.dashboard_process(config, asked)
+    yield running.api_key(config, asked)
+    yield from running.verdicts(asked)
+
+
+def _guarded(name: str, check: Callable[[], Finding]) -> Iterator[Finding]:
+    """A check that fails itself is a finding, and the others still run."""
+    try:
+        yield check()
+    except Exception as err:  # the edge of the process: a doctor does not fall ill
+        yield wrong(
+            name,
+            f"could not be looked at: {type(err).__name__}",
+            code="internal_error",
+            next_step="check who may read the files below the state folder",
+        )
+
+
+def _kept_key(config: StarshadeConfig) -> str | None:
+    try:
+        with config.paths.dev_api_key.open("rb") as file:
+            return file.read(_MAX_KEY_BYTES).decode("ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", "is", "found"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        found = Text(finding.found)
+        if finding.outcome != "ok":
+            found.append(f" [{finding.code}]", style="dim")
+            found.append(f"\nnext: {finding.next_step}", style="bold")
+        word = Text(_WORDS[finding.outcome], style=_STYLES[finding.outcome])
+        table.add_row(finding.name, word, found)
+    console.print(table)
+    console.print(_summary(findings), style="bold")
+
+
+def _summary(findings: list[Finding]) -> str:
+    num_wrong = sum(finding.outcome == "wrong" for finding in findings)
+    num_warnings = sum(finding.outcome == "warning" for finding in findings)
+    tail = f"{num_warnings} warning{'' if num_warnings == 1 else 's'}" if num_warnings else ""
+    if not num_wrong:
+        return "nothing is wrong" + (f", {tail}" if tail else "")
+    verb = "thing is" if num_wrong == 1 else "things are"
+    return f"{num_wrong} {verb} wrong" + (f", {tail}" if tail else "")

@@ -1,0 +1,106 @@
+"""Does `starshade doctor` show everything, keep secrets, and end with the right status?"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.doctor import cli, machine
+from gateway.doctor.finding import Finding, ok
+from tests.gateway.test_up import free_port
+
+
+@pytest.fixture
+def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A set-up that could start, on a machine that lacks nothing."""
+    model = tmp_path / "tiny.gguf"
+    model.write_bytes(b"GGUF....")
+    config = tmp_path / "starshade.toml"
+    config.write_text(
+        f'[worker]\nmodel = "{model}"\n[gateway]\nport = {free_port()}\n'
+        f"[observatory]\nport = {free_port()}\n[engine]\nkv_cache_bytes = 1048576\n"
+    )
+    monkeypatch.setattr(machine, "clock", lambda _now: ok("clock", "kept"))
+    return ["--config", str(config), "--state-dir", str(tmp_path / "state")]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"STARSHADE_POLICY": None}).invoke(main, ["doctor", *arguments])
+
+
+def findings(result: Result) -> dict[str, Any]:
+    return {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+
+
+def test_a_sound_set_up_ends_with_zero(flags: list[str]) -> None:
+    result = run(*flags)
+    assert result.exit_code == 0, result.output
+    assert "nothing is wrong" in result.output
+    assert "start it with `starshade up`" in result.output
+
+
+def test_one_thing_wrong_ends_with_one_and_its_next_step(flags: list[str]) -> None:
+    result = run(*flags, "--policy", "production")
+    assert result.exit_code == 1
+    assert "1 thing is wrong" in result.output
+    assert "[tee_unavailable]" in result.output
+    assert "next: " in result.output
+
+
+def test_json_has_every_finding_whole(flags: list[str]) -> None:
+    result = run(*flags, "--json")
+    report = json.loads(result.stdout)
+    assert (report["schema"], report["ok"]) == ("starshade/doctor/v1", True)
+    members = {"name", "outcome", "found", "code", "next_step"}
+    assert all(finding.keys() == members for finding in report["findings"])
+    for finding in report["findings"]:
+        assert bool(finding["next_step"]) == (finding["outcome"] != "ok"), finding
+
+
+def test_a_configuration_that_is_none_is_a_finding(flags: list[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text('gateway.port = "many"\nnonsense = 1\n')
+    result = run("--config", str(broken), "--json")
+    assert result.exit_code == 1
+    problems = [f for f in json.loads(result.stdout)["findings"] if f["name"] == "configuration"]
+    assert [f["code"] for f in problems] == ["config_invalid", "config_invalid"]
+
+
+def test_a_check_that_fails_itself_does_not_hide_the_others(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Finding:
+        raise RuntimeError("sk-starshade-secret")
+
+    monkeypatch.setattr(machine, "open_files", broken)
+    result = run(*flags, "--json")
+    assert findings(result)["open files"]["code"] == "internal_error"
+    assert "gateway" in findings(result)
+    assert "secret" not in result.output
+
+
+def test_the_kept_key_is_used_and_never_shown(flags: list[str], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "dev-api-key").touch(mode=0o600)
+    (state / "dev-api-key").write_text("sk-starshade-topsecret")
+    result = run(*flags)
+    assert "topsecret" not in result.output
+    assert str(state / "dev-api-key") in result.output
+
+
+def test_looking_makes_nothing(flags: list[str], tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    run(*flags)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_summary_counts() -> None:
+    warned = Finding(name="a", outcome="warning", found="", code="c", next_step="n")
+    bad = Finding(name="a", outcome="wrong", found="", code="c", next_step="n")
+    assert cli._summary([]) == "nothing is wrong"
+    assert cli._summary([warned]) == "nothing is wrong, 1 warning"
+    assert cli._summary([bad, bad, warned, warned]) == "2 things are wrong, 2 warnings"
