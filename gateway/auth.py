@@ -1,4 +1,4 @@
-"""Who sends this request, and which cache salt follows from it?"""
+"""Who sends this request, what may they do, and which cache salt follows from it?"""
 
 import asyncio
 import hashlib
@@ -6,6 +6,7 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Protocol
 
 from gateway.problems import GatewayError
@@ -20,12 +21,41 @@ _TENANT_DIGEST_CHARS: Final = 16
 _SALT_LABEL: Final = b"starshade/cache-salt/v1\x00"
 
 
+class Scope(StrEnum):
+    """What a key may be used for. Every live key may list the models."""
+
+    CHAT = "chat"
+    EMBEDDINGS = "embeddings"
+    METRICS = "metrics"
+    ADMIN = "admin"
+
+
+DEFAULT_SCOPES: Final = frozenset({Scope.CHAT, Scope.EMBEDDINGS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLimits:
+    """What a tenant may use, all its keys together; None: the gateway's default."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    open_requests: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The holder of a valid API key."""
 
     key_id: str
     tenant: str
+    scopes: frozenset[Scope] = DEFAULT_SCOPES
+    priority: int = 0  # in the engine's queue; higher goes first
+    limits: TenantLimits = TenantLimits()
+
+    def require(self, scope: Scope) -> None:
+        """Raises: GatewayError `insufficient_scope`."""
+        if scope not in self.scopes:
+            raise GatewayError("insufficient_scope", f"This API key lacks the scope '{scope}'.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,37 +64,51 @@ class StoredKey:
 
     principal: Principal
     key_sha256: bytes
+    expires_ns: int | None = None  # Unix time
 
 
 class KeyFinder(Protocol):
     def find(self, key_sha256: bytes) -> StoredKey | None:
-        """The unrevoked key with this hash. Blocks on the database."""
+        """The unrevoked key with this hash, expired or not. Blocks on the database."""
         ...
 
 
 class Authenticator:
-    """Checks bearer keys against the database, remembering good ones for CACHE_TTL_S."""
+    """Checks bearer keys against the database, remembering good ones for CACHE_TTL_S.
 
-    def __init__(self, keys: KeyFinder, *, clock_s: Callable[[], float]) -> None:
+    `clock_s` is monotonic, `unix_ns` tells the date: a cached key expires to the moment.
+    """
+
+    def __init__(
+        self, keys: KeyFinder, *, clock_s: Callable[[], float], unix_ns: Callable[[], int]
+    ) -> None:
         self._keys = keys
         self._clock_s = clock_s
-        self._cache: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._unix_ns = unix_ns
+        self._cache: OrderedDict[bytes, tuple[float, StoredKey]] = OrderedDict()
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """Raises: GatewayError `invalid_api_key`."""
+        """Raises: GatewayError `invalid_api_key`, `api_key_expired`."""
         key_sha256 = hash_key(_bearer_key(authorization))
-        cached = self._cache.get(key_sha256)
-        if cached is not None and self._clock_s() < cached[0]:
-            return cached[1]
+        stored = self._remembered(key_sha256) or await self._found(key_sha256)
+        if stored.expires_ns is not None and self._unix_ns() >= stored.expires_ns:
+            raise GatewayError("api_key_expired", "This API key has expired.")
+        return stored.principal
+
+    def _remembered(self, key_sha256: bytes) -> StoredKey | None:
+        until_s, stored = self._cache.get(key_sha256, (0.0, None))
+        return stored if self._clock_s() < until_s else None
+
+    async def _found(self, key_sha256: bytes) -> StoredKey:
         stored = await asyncio.to_thread(self._keys.find, key_sha256)
         if stored is None or not hmac.compare_digest(stored.key_sha256, key_sha256):
             self._cache.pop(key_sha256, None)
             raise _refusal()
-        self._cache[key_sha256] = (self._clock_s() + CACHE_TTL_S, stored.principal)
+        self._cache[key_sha256] = (self._clock_s() + CACHE_TTL_S, stored)
         self._cache.move_to_end(key_sha256)
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
-        return stored.principal
+        return stored
 
 
 def hash_key(key: str) -> bytes:

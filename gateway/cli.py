@@ -36,7 +36,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
             "gateway.doctor.cli:doctor",
             "Say what is wrong with this set-up, and what next.",
         ),
-        "keys": ("gateway.keys_cli:keys", "Make, show and revoke API keys."),
+        "keys": ("gateway.keys_cli:keys", "Make, show, rotate and revoke API keys."),
         "bench": ("gateway.bench.cli:bench", "Measure how long things take on this machine."),
         "load": (
             "loadtest.cli:load",

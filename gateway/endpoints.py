@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.auth import Scope
 from gateway.calls import Call
 from gateway.chat_call import CHAT_PATH, chat_call
 from telemetry import semconv
@@ -16,6 +17,7 @@ class Endpoint:
     path: str
     operation: str  # `gen_ai.operation.name`
     parse: Callable[[bytes], Call]
+    scope: Scope = Scope.CHAT
 
 
 ENDPOINTS: Final = (Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, parse=chat_call),)

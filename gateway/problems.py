@@ -18,6 +18,7 @@ _DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
 _INVALID_REQUEST: Final = "invalid_request_error"
 _AUTHENTICATION: Final = "authentication_error"
+_PERMISSION: Final = "permission_error"
 _SERVER: Final = "server_error"
 
 
@@ -43,6 +44,8 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "invalid_grammar": Problem(status=400),
         "nonce_length": Problem(status=400),
         "invalid_api_key": Problem(status=401, error_type=_AUTHENTICATION),
+        "api_key_expired": Problem(status=401, error_type=_AUTHENTICATION),
+        "insufficient_scope": Problem(status=403, error_type=_PERMISSION),
         "model_not_found": Problem(status=404),
         "node_not_found": Problem(status=404),
         "not_found": Problem(status=404),

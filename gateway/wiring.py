@@ -96,7 +96,9 @@ def build_gateway_app(
         log_fault=lambda description: _log.error("a stream failed: %s", description),
     )
     services = Services(
-        authenticator=Authenticator(ApiKeyStore(engine), clock_s=time.monotonic),
+        authenticator=Authenticator(
+            ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
+        ),
         directory=directory,
         relay=relay,
         tracing=tracing,

@@ -1,6 +1,7 @@
-"""gateway.db: what must the gateway remember across restarts?  Today: API keys, as hashes."""
+"""gateway.db: what must the gateway remember across restarts?  API keys, as hashes, and limits."""
 
 from gateway.db.engine import migrate, open_engine
-from gateway.db.keys import ApiKey, ApiKeyStore
+from gateway.db.keys import ApiKey, ApiKeyStore, KeyNotFound
+from gateway.db.tenants import TenantStore
 
-__all__ = ["ApiKey", "ApiKeyStore", "migrate", "open_engine"]
+__all__ = ["ApiKey", "ApiKeyStore", "KeyNotFound", "TenantStore", "migrate", "open_engine"]

@@ -1,17 +1,29 @@
-"""Which API keys exist?  The key itself is returned once, when it is made."""
+"""Which API keys exist, and what may each do?  The key itself is returned once, when it is made."""
 
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
-from gateway.auth import KEY_PREFIX, Principal, StoredKey, hash_key, is_tenant_name
+from gateway.auth import (
+    DEFAULT_SCOPES,
+    KEY_PREFIX,
+    Principal,
+    Scope,
+    StoredKey,
+    hash_key,
+    is_tenant_name,
+)
 from gateway.db.engine import writing
 from gateway.db.models import ApiKeyRow
+from gateway.db.tenants import limits_of
 
+MIN_PRIORITY: Final = -2
+MAX_PRIORITY: Final = 2  # the engine's own range
 _KEY_BYTES: Final = 32  # 43 URL-safe characters
 _ID_BYTES: Final = 8
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,127}")
@@ -25,8 +37,15 @@ class ApiKey:
     id: str
     label: str
     tenant: str
+    scopes: frozenset[Scope]
+    priority: int
     created_ns: int
+    expires_ns: int | None
     revoked_ns: int | None
+
+
+class KeyNotFound(LookupError):
+    """No live key has this id."""
 
 
 class ApiKeyStore:
@@ -35,12 +54,22 @@ class ApiKeyStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def create(self, *, label: str, tenant: str, now_ns: int, key: str | None = None) -> str:
+    def create(
+        self,
+        *,
+        label: str,
+        tenant: str,
+        now_ns: int,
+        key: str | None = None,
+        scopes: Iterable[Scope] = DEFAULT_SCOPES,
+        priority: int = 0,
+        expires_ns: int | None = None,
+    ) -> str:
         """Stores a new key and returns it; only its hash is kept. `key` adopts a given one.
 
         Raises: ValueError for a label or tenant that is not 1 to 128 plain characters (a tenant's
-        may stand in a span, a label's may also be space or @), or a key without the product's
-        prefix.
+        may stand in a span, a label's may also be space or @), a key without the product's prefix,
+        no scope, a priority that the engine does not know, or an end that has passed.
         """
         if not _LABEL.fullmatch(label):
             raise ValueError(f"a label is {_NAMED_OF}, space and @; letter or digit first")
@@ -48,20 +77,58 @@ class ApiKeyStore:
             raise ValueError(f"a tenant is {_NAMED_OF} and :; letter or digit first")
         if key is not None and not key.startswith(KEY_PREFIX):
             raise ValueError(f"a key starts with {KEY_PREFIX}")
-        key = key or KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+        if not (named := ",".join(sorted(set(scopes)))):
+            raise ValueError("a key has at least one scope")
+        if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+            raise ValueError(f"a priority is {MIN_PRIORITY} to {MAX_PRIORITY}")
+        if expires_ns is not None and expires_ns <= now_ns:
+            raise ValueError("a key ends after it begins")
+        key = key or _new_key()
         row = ApiKeyRow(
-            id=secrets.token_hex(_ID_BYTES),
+            id=_new_id(),
             label=label,
             tenant=tenant,
             hash=hash_key(key),
+            scopes=named,
+            priority=priority,
             created_ns=now_ns,
+            expires_ns=expires_ns,
             revoked_ns=None,
         )
         with Session(writing(self._engine)) as session, session.begin():
             session.add(row)
         return key
 
+    def rotate(self, key_id: str, *, now_ns: int, grace_ns: int) -> str:
+        """A new key with the old one's rights; the old one ends `grace_ns` from now, if not before.
+
+        A key that was to live for some time is followed by one that lives as long. Raises:
+        KeyNotFound when no key that may be used now has this id.
+        """
+        key = _new_key()
+        with Session(writing(self._engine)) as session, session.begin():
+            old = session.get(ApiKeyRow, key_id)
+            if old is None or not _is_live(old, now_ns):
+                raise KeyNotFound(key_id)
+            lifetime_ns = None if old.expires_ns is None else old.expires_ns - old.created_ns
+            new = ApiKeyRow(
+                id=_new_id(),
+                label=old.label,
+                tenant=old.tenant,
+                hash=hash_key(key),
+                scopes=old.scopes,
+                priority=old.priority,
+                created_ns=now_ns,
+                expires_ns=None if lifetime_ns is None else now_ns + lifetime_ns,
+                revoked_ns=None,
+            )
+            session.add(new)
+            end_ns = now_ns + grace_ns
+            old.expires_ns = end_ns if old.expires_ns is None else min(old.expires_ns, end_ns)
+        return key
+
     def find(self, key_sha256: bytes) -> StoredKey | None:
+        """The unrevoked key with this hash, expired or not, with its tenant's limits."""
         query = select(ApiKeyRow).where(
             ApiKeyRow.hash == key_sha256, ApiKeyRow.revoked_ns.is_(None)
         )
@@ -69,17 +136,23 @@ class ApiKeyStore:
             row = session.scalars(query).one_or_none()
             if row is None:
                 return None
-            principal = Principal(key_id=row.id, tenant=row.tenant)
-            return StoredKey(principal=principal, key_sha256=row.hash)
+            principal = Principal(
+                key_id=row.id,
+                tenant=row.tenant,
+                scopes=_scopes(row),
+                priority=row.priority,
+                limits=limits_of(session, row.tenant),
+            )
+            return StoredKey(principal=principal, key_sha256=row.hash, expires_ns=row.expires_ns)
 
     def list_keys(self) -> list[ApiKey]:
-        """All keys, oldest first, revoked ones included."""
+        """All keys, oldest first, revoked and expired ones included."""
         query = select(ApiKeyRow).order_by(ApiKeyRow.created_ns, ApiKeyRow.id)
         with Session(self._engine) as session:
             return [_shown(row) for row in session.scalars(query)]
 
     def revoke(self, key_id: str, *, now_ns: int) -> bool:
-        """True when the key existed and was live until now."""
+        """True when the key existed and was not revoked until now."""
         change = (
             update(ApiKeyRow)
             .where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_ns.is_(None))
@@ -89,11 +162,32 @@ class ApiKeyStore:
             return connection.execute(change).rowcount == 1
 
 
+def _new_key() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(_ID_BYTES)
+
+
+def _is_live(row: ApiKeyRow, now_ns: int) -> bool:
+    return row.revoked_ns is None and (row.expires_ns is None or now_ns < row.expires_ns)
+
+
+def _scopes(row: ApiKeyRow) -> frozenset[Scope]:
+    """A name that this version does not know gives no right."""
+    known = set(Scope)
+    return frozenset(Scope(name) for name in row.scopes.split(",") if name in known)
+
+
 def _shown(row: ApiKeyRow) -> ApiKey:
     return ApiKey(
         id=row.id,
         label=row.label,
         tenant=row.tenant,
+        scopes=_scopes(row),
+        priority=row.priority,
         created_ns=row.created_ns,
+        expires_ns=row.expires_ns,
         revoked_ns=row.revoked_ns,
     )

@@ -54,6 +54,7 @@ async def _answer(
 ) -> Response:
     principal = await authenticated(request)
     trace.facts.tenant = tenant_in_spans(principal.tenant)
+    principal.require(endpoint.scope)
     require_not_draining(services)
     call = await _read_call(request, endpoint)
     trace.facts.is_streamed = call.is_streamed

@@ -1,0 +1,74 @@
+"""Do the commands give a key the rights that were asked for, and a tenant its limits?"""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.auth import Scope
+from gateway.cli import main
+from gateway.cli_support import ExitCode
+from gateway.keys_cli import SCOPES
+
+
+def run(state_dir: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["keys", *arguments, "--state-dir", str(state_dir)])
+
+
+def first_id(state_dir: Path) -> str:
+    return run(state_dir, "list").stdout.splitlines()[1].split()[0]
+
+
+def test_the_scopes_of_the_command_are_those_there_are() -> None:
+    assert set(SCOPES) == set(Scope)
+
+
+def test_a_key_is_listed_with_its_rights(tmp_path: Path) -> None:
+    rights = ("--scope", "chat", "--scope", "admin", "--priority", "-1", "--expires-in", "90d")
+    assert run(tmp_path, "create", "--label", "ci", "--tenant", "acme", *rights).exit_code == 0
+    (line,) = run(tmp_path, "list").stdout.splitlines()[1:]
+    assert re.search(r" ci +acme +admin,chat +-1 +20\S+ \S+Z +20\S+ \S+Z +- *$", line)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--scope", "root"), ("--priority", "3"), ("--expires-in", "soon")]
+)
+def test_rights_that_do_not_exist_are_a_usage_error(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    assert run(tmp_path, "create", *arguments).exit_code == ExitCode.USAGE
+
+
+def test_rotation_prints_a_new_key_and_dates_the_old_one(tmp_path: Path) -> None:
+    old = run(tmp_path, "create").stdout.strip()
+    key_id = first_id(tmp_path)
+    rotated = run(tmp_path, "rotate", key_id)
+    assert re.fullmatch(r"sk-starshade-[\w-]{43}", rotated.stdout.strip())
+    assert rotated.stdout.strip() != old
+    listed = run(tmp_path, "list").stdout
+    assert len(listed.splitlines()) == 3
+    assert rotated.stdout.strip() not in listed
+    assert run(tmp_path, "rotate", key_id, "--grace", "0s").exit_code == 0
+    gone = run(tmp_path, "rotate", key_id)
+    assert gone.exit_code == ExitCode.CHECK_FAILED
+    assert "key_not_found" in gone.output
+
+
+def test_limits_are_set_one_by_one_and_taken_back(tmp_path: Path) -> None:
+    assert len(run(tmp_path, "limits").stdout.splitlines()) == 1
+    run(tmp_path, "limits", "acme", "--requests-per-minute", "60")
+    run(tmp_path, "limits", "acme", "--open-requests", "0")
+    shown = run(tmp_path, "limits").stdout.splitlines()[1].split()
+    assert shown == ["acme", "60", "default", "none"]
+    run(tmp_path, "limits", "acme", "--reset")
+    assert run(tmp_path, "limits", "acme").stdout.splitlines()[1].split() == [
+        "acme",
+        *["default"] * 3,
+    ]
+    for arguments in (
+        ("--reset",),
+        ("a b", "--open-requests", "1"),
+        ("acme", "--open-requests", "-1"),
+    ):
+        assert run(tmp_path, "limits", *arguments).exit_code == ExitCode.USAGE
