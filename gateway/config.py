@@ -172,6 +172,13 @@ class WorkerSettings:
             rules.one_of("bf16", "int8", "f32"),
         ),
     ] = "bf16"
+    key_rotation_s: Annotated[
+        int,
+        Key(
+            "How long a channel key is the one to seal to; it opens for as long again.",
+            rules.between(2, 86_400),
+        ),
+    ] = 300
     tee: Annotated[
         str,
         Key(

@@ -42,6 +42,7 @@ from attestation.channel.keyconfig import (
     select_key_config,
     serialize_key_configs,
 )
+from attestation.channel.keyring import KeyRing, KeyState, RotationEvent
 from attestation.channel.lease import Lease, LeaseMachine, LeaseState, lease_not_after
 from attestation.channel.ohttp import (
     CHUNKED_REQUEST_TYPE,
@@ -79,6 +80,8 @@ __all__ = [
     "DecryptFailed",
     "KeyConfig",
     "KeyConfigError",
+    "KeyRing",
+    "KeyState",
     "Lease",
     "LeaseMachine",
     "LeaseState",
@@ -91,6 +94,7 @@ __all__ = [
     "ResponseOpener",
     "ResponseSealer",
     "Rng",
+    "RotationEvent",
     "ServerKey",
     "ServerKeys",
     "ServerRequest",

@@ -9,7 +9,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Final
 
 from starlette.applications import Starlette
@@ -28,13 +27,13 @@ from attestation.channel import (
     ChunkLimits,
     ResponseSealer,
     Rng,
-    ServerKey,
     ServerRequest,
     bhttp,
     serialize_key_configs,
 )
 from attestation.errors import AttestationError
 from attestation.model import parse_nonce
+from gateway.channel_keys import ChannelKeys
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.faults import describe_fault
@@ -43,7 +42,6 @@ from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
-from gateway.worker.replay import ReplayGuard, RequestName, parse_date
 from runtime import StepStats
 
 _log = logging.getLogger(__name__)
@@ -78,11 +76,9 @@ class WorkerState:
     Changed on the event loop only, but for `progress`, which the loading thread writes.
     """
 
-    key: ServerKey = field(repr=False)
+    keys: ChannelKeys = field(repr=False)
     limits: ChunkLimits
-    replay: ReplayGuard
     rng: Rng = field(repr=False)
-    utc_now: Callable[[], datetime]
     new_request_id: Callable[[], str]
     progress: float = 0.0
     failure: str | None = None
@@ -144,6 +140,7 @@ class WorkerApp:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         loader = self._load(self.state)
         loading = asyncio.ensure_future(self._run_loader(loader))
+        rotating = asyncio.ensure_future(self.state.keys.keep())
         try:
             with drain_on_signals(self.begin_drain):
                 yield
@@ -151,9 +148,10 @@ class WorkerApp:
             self.begin_drain()
             if self._draining is not None:
                 await self._draining
-            loading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loading
+            for task in (loading, rotating):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             await loader.aclose()
 
     async def _run_loader(self, loader: AsyncGenerator[None, None]) -> None:
@@ -180,16 +178,14 @@ class WorkerApp:
         )
 
     async def _keys(self, _request: Request) -> Response:
-        keys = serialize_key_configs([self.state.key.config])
+        keys = serialize_key_configs(self.state.keys.published)
         return Response(keys, media_type=KEY_LIST_TYPE, headers={"cache-control": "no-store"})
 
     async def _ohttp(self, request: Request) -> Response:
         ready = self.state.require_ready()
         if request.headers.get("content-type") != CHUNKED_REQUEST_TYPE:
             raise GatewayError("unsupported_media_type", f"Send {CHUNKED_REQUEST_TYPE}.")
-        opened = ServerRequest(
-            {self.state.key.config.key_id: self.state.key}, limits=self.state.limits
-        )
+        opened = ServerRequest(self.state.keys.opening(), limits=self.state.limits)
         message = await self._open(request, opened)
         inner = self._inner_request(message, opened)
         response = await until_disconnected(request.receive, _respond(ready.service, inner))
@@ -249,14 +245,9 @@ class WorkerApp:
     def _inner_request(self, message: bhttp.Request, opened: ServerRequest) -> InnerRequest:
         """Raises: GatewayError for a date outside the window or a replay."""
         fields = dict(message.fields)
-        date = fields.get("date")
         if opened.key_id is None or opened.enc is None:
             raise GatewayError("decrypt_failed", _OUTER_TEXTS["decrypt_failed"])
-        self.state.replay.require_new(
-            RequestName((opened.key_id, opened.enc)),
-            date=None if date is None else parse_date(date),
-            now=self.state.utc_now(),
-        )
+        self.state.keys.require_new(opened.key_id, opened.enc, date=fields.get("date"))
         return InnerRequest(
             method=message.method,
             path=message.path,

@@ -23,7 +23,7 @@ KEYSET_LIFETIME: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedFacts:
-    """What the keyset says besides its times: the public side of this process."""
+    """What the keyset says: the public side of this process, and for how long it stays so."""
 
     replica: str
     mode: Mode
@@ -31,6 +31,7 @@ class AttestedFacts:
     weights_sha256: tuple[str, ...] = ()
     ohttp: tuple[OhttpKey, ...] = ()
     tls: tuple[TlsKey, ...] = ()
+    lifetime: timedelta = KEYSET_LIFETIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Attester:
         """
         at, facts = self.utc_now(), self.facts()
         keyset = build_keyset(
-            not_after=at + KEYSET_LIFETIME,
+            not_after=at + facts.lifetime,
             replica=facts.replica,
             mode=facts.mode,
             ohttp=facts.ohttp,

@@ -12,14 +12,15 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation import collect
-from attestation.channel import ChunkLimits, KeyConfig, ServerKey
-from attestation.keyset import OhttpKey
+from attestation.channel import ChunkLimits
 from attestation.policy import AppraisalPolicy
+from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
 from gateway.faults import os_error_text
 from gateway.models import ModelError, model_file, require_named_weights, served_name
@@ -35,10 +36,9 @@ from gateway.process import (
     utc_now,
 )
 from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
-from gateway.worker.attester import AttestedFacts, Attester, open_tee
+from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
 from gateway.worker.bridge import EngineBridge, SteppedEngine
 from gateway.worker.completions import ChatService, ChatTokenizer
-from gateway.worker.replay import ReplayGuard
 from runtime import (
     Engine,
     EngineConfig,
@@ -86,13 +86,15 @@ def build_worker_app(
     """
     policy = configured_policy(config)
     state = WorkerState(
-        key=ServerKey.generate(key_id=secrets.randbelow(256)),
+        keys=ChannelKeys(
+            clock_s=time.monotonic,
+            utc_now=utc_now,
+            period_s=config.worker.key_rotation_s,
+        ),
         limits=ChunkLimits(
             max_body_bytes=min(4 * config.gateway.max_body_bytes, _MAX_ENCAPSULATED_BYTES)
         ),
-        replay=ReplayGuard(),
         rng=os.urandom,
-        utc_now=utc_now,
         new_request_id=new_request_id,
     )
     return WorkerApp(
@@ -149,13 +151,19 @@ async def _load_worker(
     clocks = system_clocks()
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
     model_name = served_name(config.worker.model)
-    facts = AttestedFacts(
-        replica=config.worker.id,
-        mode="terminate",
-        policy_sha256=policy.sha256,
-        weights_sha256=(loaded.weights_sha256,),
-        ohttp=(_ohttp_key(state.key.config),),
-    )
+
+    def facts() -> AttestedFacts:
+        """No verdict may outlast the key that a request is sealed to under it."""
+        opens_for = timedelta(seconds=state.keys.ring.active_erased_in_s)
+        return AttestedFacts(
+            replica=config.worker.id,
+            mode="terminate",
+            policy_sha256=policy.sha256,
+            weights_sha256=(loaded.weights_sha256,),
+            ohttp=state.keys.attested(),
+            lifetime=min(opens_for, KEYSET_LIFETIME),
+        )
+
     chat = ChatService(
         tokenizer=loaded.tokenizer,
         model_name=model_name,
@@ -169,7 +177,7 @@ async def _load_worker(
     state.ready = ReadyWorker(  # 4
         model_name=model_name,
         weights_sha256=loaded.weights_sha256,
-        attester=Attester(tee=tee, facts=lambda: facts, utc_now=utc_now),
+        attester=Attester(tee=tee, facts=facts, utc_now=utc_now),
         service=chat,
         bridge=bridge,
         latest_step=lambda: stats.latest,
@@ -243,12 +251,6 @@ def load_model_engine(
         grammars=grammars,
         max_context_tokens=engine.max_context_tokens,
         weights_sha256=model.weights_sha256,
-    )
-
-
-def _ohttp_key(key_config: KeyConfig) -> OhttpKey:
-    return OhttpKey(
-        key_id=key_config.key_id, kem=key_config.kem_id, config_sha256=key_config.sha256
     )
 
 

@@ -60,8 +60,8 @@ def now() -> datetime:
 
 
 def key_of(worker: httpx.Client) -> KeyConfig:
-    (config,) = parse_key_configs(worker.get("/keys").content)
-    return config
+    """The Active one."""
+    return parse_key_configs(worker.get("/keys").content)[0]
 
 
 def seal(
@@ -179,8 +179,8 @@ def test_a_replay(worker: httpx.Client, dated: bool) -> None:
 
 
 def test_another_key(worker: httpx.Client) -> None:
-    known = key_of(worker)
-    other = ServerKey.generate(key_id=known.key_id ^ 1).config
+    known = {key.key_id for key in parse_key_configs(worker.get("/keys").content)}
+    other = ServerKey.generate(key_id=min(set(range(256)) - known)).config
     sealed = ClientRequest(other, rng=os.urandom)
     answer = post(worker, sealed.seal_message(b"x"))
     assert (answer.status_code, answer.json()["code"]) == (400, "key_config_error")
@@ -206,11 +206,13 @@ def test_what_is_not_sealed(worker: httpx.Client) -> None:
     assert worker.get("/ohttp").json()["code"] == "method_not_allowed"
 
 
-def test_evidence_names_the_key_that_is_offered(worker: httpx.Client) -> None:
+def test_evidence_names_the_keys_that_are_offered(worker: httpx.Client) -> None:
     bundle = worker.get("/attestation", params={"nonce": NONCE})
     assert bundle.headers["cache-control"] == "no-store"
     keyset = bundle.json()["keyset"]
-    assert [key["config_sha256"] for key in keyset["ohttp"]] == [key_of(worker).sha256]
+    offered = parse_key_configs(worker.get("/keys").content)
+    assert len(offered) == 2
+    assert [key["config_sha256"] for key in keyset["ohttp"]] == [key.sha256 for key in offered]
     assert keyset["weights_sha256"] == ["ab" * 32]
     assert worker.get("/attestation").json()["code"] == "nonce_length"
 

@@ -1,30 +1,38 @@
 """Has this sealed request been seen before?  A bounded memory of (key id, enc).
 
 A dated request needs remembering only until its date falls out of the window, because then the
-date check refuses it; an undated one until its key is gone, which is as long as this process
-lives. When the memory is full, new requests are refused, never old ones forgotten.
+date check refuses it; an undated one until its key is erased, because then it does not open. When
+the memory is full, new requests are refused, never old ones forgotten.
 """
 
 import heapq
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final, NewType
+from typing import Final, NamedTuple
 
 from gateway.problems import GatewayError
 
 DATE_WINDOW: Final = timedelta(seconds=300)
 MAX_REMEMBERED: Final = 1 << 18  # 20 MB; 436 requests/s for the longest term of 600 s
 
-RequestName = NewType("RequestName", tuple[int, bytes])
+
+class RequestName(NamedTuple):
+    """What tells one sealed request from every other."""
+
+    key_id: int
+    enc: bytes
 
 
 @dataclass(slots=True)
 class ReplayGuard:
-    """Remembers request names; one per worker process."""
+    """Remembers request names; one per process, since its keys are its own."""
 
     max_remembered: int = MAX_REMEMBERED
-    _seen: set[RequestName] = field(default_factory=set, repr=False)
+    _seen: defaultdict[int, set[bytes]] = field(
+        default_factory=lambda: defaultdict(set), repr=False
+    )
     _ends: list[tuple[datetime, RequestName]] = field(default_factory=list, repr=False)
 
     def require_new(self, name: RequestName, *, date: datetime | None, now: datetime) -> None:
@@ -32,14 +40,22 @@ class ReplayGuard:
         if date is not None and abs(now - date) > DATE_WINDOW:
             raise GatewayError("date_outside_window", "The sealed request's date is not current.")
         while self._ends and self._ends[0][0] < now:
-            self._seen.discard(heapq.heappop(self._ends)[1])
-        if name in self._seen:
+            ended = heapq.heappop(self._ends)[1]
+            self._seen.get(ended.key_id, set()).discard(ended.enc)
+        if name.enc in self._seen[name.key_id]:
             raise GatewayError("replay_detected", "This sealed request was sent before.")
-        if len(self._seen) >= self.max_remembered:
+        if sum(map(len, self._seen.values())) >= self.max_remembered:
             raise GatewayError("overloaded", "Too many recent requests to tell replays apart.")
-        self._seen.add(name)
+        self._seen[name.key_id].add(name.enc)
         if date is not None:
             heapq.heappush(self._ends, (date + DATE_WINDOW, name))
+
+    def forget_key(self, key_id: int) -> None:
+        """The key is erased: nothing sealed to it opens again."""
+        self._seen.pop(key_id, None)
+        if len(self._ends) > 2 * self.max_remembered:  # names of erased keys whose time is not up
+            self._ends = [end for end in self._ends if end[1].key_id in self._seen]
+            heapq.heapify(self._ends)
 
 
 def parse_date(value: str) -> datetime:

@@ -1,0 +1,80 @@
+"""Do keys rotate under load without a failed request, and is what they saw forgotten with them?"""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from attestation.channel import RotationEvent
+from gateway.app import GatewayApp
+from gateway.channel_keys import ChannelKeys
+from gateway.problems import GatewayError
+from tests.gateway.support import running_stack, wait_until
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+def make_keys(events: list[RotationEvent], now_s: list[float]) -> ChannelKeys:
+    return ChannelKeys(
+        clock_s=lambda: now_s[0], utc_now=lambda: NOW, period_s=10, on_rotated=events.append
+    )
+
+
+def test_a_replay_is_known_until_its_key_is_erased() -> None:
+    now_s = [0.0]
+    keys = make_keys([], now_s)
+    key_id = keys.published[0].key_id
+    keys.require_new(key_id, b"enc", date=None)
+    for now_s[0] in (0.0, 19.9):
+        keys.opening()
+        with pytest.raises(GatewayError) as caught:
+            keys.require_new(key_id, b"enc", date=DATE)
+        assert caught.value.code == "replay_detected"
+    now_s[0] = 20.0
+    assert key_id not in keys.opening()
+    keys.require_new(key_id, b"enc", date=None)
+
+
+async def test_keys_rotate_without_any_request() -> None:
+    loop = asyncio.get_running_loop()
+    events: list[RotationEvent] = []
+    keys = ChannelKeys(
+        clock_s=loop.time, utc_now=lambda: NOW, period_s=0.05, on_rotated=events.append
+    )
+    first = keys.published[0].key_id
+    keeping = asyncio.ensure_future(keys.keep())
+    async with asyncio.timeout(10):
+        while not any(first in event.erased for event in events):
+            await asyncio.sleep(0.01)
+    keeping.cancel()
+
+
+def test_the_worker_rotates_under_load_and_no_request_fails(tmp_path: Path) -> None:
+    with running_stack(tmp_path, worker__key_rotation_s=2) as stack:
+        app: GatewayApp = stack.gateway.app
+        (node,) = app.services.directory.nodes
+        statuses: list[int] = []
+        sealed_to: set[str] = set()
+        is_over = threading.Event()
+
+        def ask() -> None:
+            while not is_over.is_set():
+                statuses.append(stack.chat().status_code)
+                if node.machine.lease is not None:
+                    sealed_to.add(node.machine.lease.key_config.sha256)
+
+        clients = [threading.Thread(target=ask) for _ in range(2)]
+        for client in clients:
+            client.start()
+        try:
+            wait_until(lambda: len(sealed_to) >= 3, timeout_s=30)
+        finally:
+            is_over.set()
+            for client in clients:
+                client.join()
+        assert set(statuses) == {200}
+        attested = stack.spans("attest")
+        assert all("error.type" not in (span.attributes or {}) for span in attested)
