@@ -10,6 +10,7 @@ from gateway.auth import Authenticator, Principal
 from gateway.drain import Drain
 from gateway.observe import Tracing
 from gateway.problems import GatewayError
+from gateway.quotas import Quotas
 from gateway.relay import Relay
 from gateway.worker.attester import Attester
 from gateway.workers import WorkerDirectory
@@ -22,6 +23,7 @@ class Services:
     authenticator: Authenticator = field(repr=False)
     directory: WorkerDirectory
     relay: Relay
+    quotas: Quotas
     tracing: Tracing
     drain: Drain
     attester: Attester | None
