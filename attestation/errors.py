@@ -55,6 +55,7 @@ SignatureCode = Literal[
     "qe_binding",
     "qe_report_signature",
     "quote_signature",
+    "receipt_signature",
     "report_signature",
     "submod_digest",
     "submod_set",
