@@ -18,8 +18,9 @@ from gateway.edge import FaultBarrier, gateway_error_response, http_error_respon
 from gateway.endpoints import ENDPOINTS
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
-from gateway.routes import evidence, health, inference, models
+from gateway.routes import evidence, health, inference, models, receipts
 from gateway.services import Services
+from gateway.witness import Witness
 
 ATTESTATION_PATH: Final = "/v1/attestation"
 NODES_PATH: Final = "/v1/nodes"
@@ -31,9 +32,13 @@ ROUTES = (
     Route("/v1/models/{model:path}", models.get_model),
     Route(ATTESTATION_PATH, evidence.attestation),
     Route(NODES_PATH, evidence.nodes),
+    Route("/v1/receipts/{id}", receipts.get_receipt),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
 )
+
+
+_WITNESSED: Final = frozenset(endpoint.path for endpoint in ENDPOINTS)
 
 
 class GatewayApp:
@@ -44,15 +49,18 @@ class GatewayApp:
         services: Services,
         *,
         limits: RequestLimits,
+        on_started: Callable[[], None],
         on_stopped: Callable[[], Awaitable[None]],
     ) -> None:
         """`on_stopped` runs after the last request, to flush what was collected."""
         self.services = services
+        self._on_started = on_started
         self._on_stopped = on_stopped
         app = Starlette(
             routes=ROUTES,
             lifespan=self._lifespan,
             middleware=[
+                Middleware(Witness, book=services.receipts, counts=is_witnessed),
                 Middleware(FaultBarrier),
                 Middleware(
                     ConcurrencyLimit, max_open=limits.max_concurrent_streams, counts=is_keyed
@@ -78,6 +86,7 @@ class GatewayApp:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        self._on_started()
         self.services.directory.start()
         try:
             with drain_on_signals(self.begin_drain):
@@ -85,6 +94,12 @@ class GatewayApp:
         finally:
             await self.services.directory.stop()
             await self._on_stopped()
+
+
+def is_witnessed(scope: Scope) -> bool:
+    """Requests that a worker computes for."""
+    path: str = scope["path"]
+    return scope["method"] == "POST" and path in _WITNESSED
 
 
 def is_evidence(scope: Scope) -> bool:

@@ -17,6 +17,12 @@ from gateway.problems import GatewayError, response_for
 _log = logging.getLogger(__name__)
 
 
+class AnswerWithheld(Exception):
+    """Raised to who sends: the client got a refusal in place of the answer, and the rest of it
+    goes nowhere.
+    """
+
+
 class FaultBarrier:
     """Swallows what falls through, answering 500 when no response has begun."""
 
@@ -36,18 +42,20 @@ class FaultBarrier:
 
         try:
             await self._app(scope, receive, watched)
+        except AnswerWithheld:
+            raise
         except Exception as err:  # the process edge
             _log.error("request failed: %s", describe_fault(err))
             if not has_begun:
                 error = GatewayError("internal_error", "The server failed.")
-                await response_for(scope["path"], error)(scope, receive, send)
+                await response_for(scope, error)(scope, receive, send)
 
 
 async def gateway_error_response(request: Request, error: Exception) -> Response:
     """Starlette's handler for GatewayError."""
     if not isinstance(error, GatewayError):
         raise error
-    return response_for(request.url.path, error)
+    return response_for(request.scope, error)
 
 
 async def http_error_response(request: Request, error: Exception) -> Response:
@@ -56,12 +64,13 @@ async def http_error_response(request: Request, error: Exception) -> Response:
         raise error
     path = request.url.path
     if error.status_code == 405:
-        response = response_for(
-            path, GatewayError("method_not_allowed", "This path has another method.")
-        )
+        error_405 = GatewayError("method_not_allowed", "This path has another method.")
+        response = response_for(request.scope, error_405)
         response.headers.update(error.headers or {})
         return response
     if error.status_code == 404:
         code = "unsupported_endpoint" if path.startswith("/v1/") else "not_found"
-        return response_for(path, GatewayError(code, "There is no such endpoint."))
-    return response_for(path, GatewayError("invalid_value", "The request is not valid HTTP."))
+        return response_for(request.scope, GatewayError(code, "There is no such endpoint."))
+    return response_for(
+        request.scope, GatewayError("invalid_value", "The request is not valid HTTP.")
+    )

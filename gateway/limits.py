@@ -34,7 +34,7 @@ class BodyLimit:
             return
         declared_bytes = _content_length(scope)
         if declared_bytes is not None and declared_bytes > self._limits.max_body_bytes:
-            await response_for(scope["path"], self._too_large())(scope, receive, send)
+            await response_for(scope, self._too_large())(scope, receive, send)
             return
         await self._app(scope, self._bounded(receive), send)
 
@@ -84,7 +84,7 @@ class ConcurrencyLimit:
             return
         if self._num_open >= self._max_open:
             error = GatewayError("overloaded", "Too many requests are open; retry shortly.")
-            await response_for(scope["path"], error)(scope, receive, send)
+            await response_for(scope, error)(scope, receive, send)
             return
         self._num_open += 1
         try:

@@ -15,7 +15,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from attestation.channel import Lease
 from attestation.model import AttestationResult
+from attestation.receipt import Revocation
 from gateway.problems import problem_of
 from runtime import SequenceTiming
 from telemetry import metrics, semconv
@@ -49,7 +51,9 @@ class ChatFacts:
     max_tokens: int | None = None
     tenant: str | None = None
     worker_id: str | None = None
-    lease_id: str | None = None
+    lease: Lease | None = None  # what the request was sealed under, last
+    weights_sha256: str | None = None
+    revocation: Revocation | None = None
     sealing_ns: tuple[int, int] | None = None  # monotonic, of the last attempt
     finish_reason: str | None = None
     has_usage: bool = False
@@ -95,7 +99,6 @@ class ChatTrace:
     def __init__(self, tracer: "Tracing", span: Span, facts: ChatFacts) -> None:
         self._tracing = tracer
         self._span = span
-        self._at_end: list[Callable[[ChatFacts], None]] = []
         self.facts = facts
 
     @property
@@ -112,15 +115,9 @@ class ChatTrace:
     def trace_id(self) -> str:
         return f"{self._span.get_span_context().trace_id:032x}"
 
-    def at_end(self, callback: Callable[[ChatFacts], None]) -> None:
-        """`callback` gets the facts once, when the request has ended in whatever way."""
-        self._at_end.append(callback)
-
     def finish(self) -> None:
         """Writes the facts and closes the span; call it once, however the request ended."""
         self._tracing.close_chat(self._span, self.facts)
-        for callback in self._at_end:
-            callback(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +252,7 @@ def _chat_attributes(facts: ChatFacts) -> Attributes:
         semconv.GEN_AI_REQUEST_MAX_TOKENS: facts.max_tokens,
         semconv.TENANT_ID: facts.tenant,
         semconv.WORKER_ID: facts.worker_id,
-        semconv.LEASE_ID: facts.lease_id,
+        semconv.LEASE_ID: None if facts.lease is None else facts.lease.verdict_id,
         semconv.ERROR_TYPE: facts.error_code,
     }
     attributes |= {name: value for name, value in optional.items() if value is not None}

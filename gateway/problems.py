@@ -11,15 +11,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
+REFUSAL: Final = "starshade.refusal"  # in an ASGI scope: the GatewayError that was answered
+RECEIPT_ID: Final = "starshade.receipt_id"  # in an ASGI scope: of the receipt that will be signed
 _OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
 _DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
 _INVALID_REQUEST: Final = "invalid_request_error"
 _AUTHENTICATION: Final = "authentication_error"
 _PERMISSION: Final = "permission_error"
-_RATE_LIMIT: Final = "rate_limit_error"
 _SERVER: Final = "server_error"
 
 
@@ -49,13 +51,13 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "insufficient_scope": Problem(status=403, error_type=_PERMISSION),
         "model_not_found": Problem(status=404),
         "node_not_found": Problem(status=404),
+        "receipt_not_found": Problem(status=404),
         "not_found": Problem(status=404),
         "unsupported_endpoint": Problem(status=404),
         "method_not_allowed": Problem(status=405),
         "request_timeout": Problem(status=408, error_type=_SERVER),
         "body_too_large": Problem(status=413),
         "unsupported_media_type": Problem(status=415),
-        "rate_limit_exceeded": Problem(status=429, error_type=_RATE_LIMIT),
         # the sealed channel (protocol: outer statuses)
         "key_config_error": Problem(status=400, problem_type=_OHTTP_KEY),
         "decrypt_failed": Problem(status=400),
@@ -71,6 +73,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "slow_reader": Problem(status=500, error_type=_SERVER),
         "upstream_error": Problem(status=502, error_type=_SERVER),
         "upstream_truncated": Problem(status=502, error_type=_SERVER),
+        "receipt_unavailable": Problem(status=503, error_type=_SERVER, retry_after_s=1),
         "overloaded": Problem(status=503, error_type=_SERVER, retry_after_s=1),
         "server_stopping": Problem(status=503, error_type=_SERVER, retry_after_s=5),
         "upstream_unavailable": Problem(status=503, error_type=_SERVER, retry_after_s=2),
@@ -86,24 +89,16 @@ class GatewayError(Exception):
 
     The message is shown to clients and operators, so it never holds prompts, keys or Evidence.
     ``detail_code`` is the closed-vocabulary cause behind the code (an attestation error class).
-    ``headers`` go with the response, in lower case; they outrank those of the code.
     """
 
     def __init__(
-        self,
-        code: str,
-        message: str,
-        *,
-        param: str | None = None,
-        detail_code: str | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        self, code: str, message: str, *, param: str | None = None, detail_code: str | None = None
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
         self.detail_code = detail_code
-        self.headers = headers
 
     @property
     def status(self) -> int:
@@ -119,16 +114,15 @@ def is_known_code(code: str) -> bool:
     return code in _TABLE
 
 
-def openai_body(error: GatewayError) -> dict[str, Any]:
-    """OpenAI's error object, whole body."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": problem_of(error.code).error_type,
-            "param": error.param,
-            "code": error.code,
-        }
+def openai_body(error: GatewayError, *, receipt_id: str | None = None) -> dict[str, Any]:
+    """OpenAI's error object, whole body; with the id of its receipt where there is one."""
+    body = {
+        "message": error.message,
+        "type": problem_of(error.code).error_type,
+        "param": error.param,
+        "code": error.code,
     }
+    return {"error": body if receipt_id is None else {**body, "receipt": receipt_id}}
 
 
 def problem_body(error: GatewayError) -> dict[str, Any]:
@@ -145,8 +139,9 @@ def problem_body(error: GatewayError) -> dict[str, Any]:
     return body if error.detail_code is None else {**body, "detail_code": error.detail_code}
 
 
-def openai_response(error: GatewayError) -> Response:
-    return JSONResponse(openai_body(error), status_code=error.status, headers=_headers(error))
+def openai_response(error: GatewayError, *, receipt_id: str | None = None) -> Response:
+    body = openai_body(error, receipt_id=receipt_id)
+    return JSONResponse(body, status_code=error.status, headers=_headers(error))
 
 
 def problem_response(error: GatewayError) -> Response:
@@ -158,10 +153,17 @@ def problem_response(error: GatewayError) -> Response:
     )
 
 
-def response_for(path: str, error: GatewayError) -> Response:
-    """The body shape that this path's clients understand."""
+def response_for(scope: Scope, error: GatewayError) -> Response:
+    """The body shape that this path's clients understand.
+
+    What was refused and why stays in ``scope``, for who records it; the receipt's id comes from it.
+    """
+    path: str = scope["path"]
+    scope[REFUSAL] = error
     is_openai = path == "/v1" or path.startswith("/v1/")
-    return openai_response(error) if is_openai else problem_response(error)
+    if not is_openai:
+        return problem_response(error)
+    return openai_response(error, receipt_id=scope.get(RECEIPT_ID))
 
 
 def _headers(error: GatewayError) -> dict[str, str]:
@@ -171,4 +173,4 @@ def _headers(error: GatewayError) -> dict[str, str]:
         headers["retry-after"] = str(problem.retry_after_s)
     if problem.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return {**headers, **error.headers}
+    return headers

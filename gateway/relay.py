@@ -90,7 +90,8 @@ class Relay:
         self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace
     ) -> SealedExchange:
         grant = self.directory.require_lease(node)
-        trace.facts.lease_id = grant.lease.verdict_id
+        trace.facts.lease = grant.lease
+        trace.facts.weights_sha256 = grant.facts.weights_sha256
         started_ns = self.clocks.monotonic_ns()
 
         def mark_sealed() -> None:
@@ -109,7 +110,6 @@ class Relay:
             ("content-type", "application/json"),
             ("date", http_date(self.utc_now())),
             ("starshade-cache-salt", salt.hex()),
-            ("starshade-priority", str(principal.priority)),
             ("starshade-request-id", trace.facts.request_id),
             ("traceparent", trace.traceparent),
         )

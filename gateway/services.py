@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pydantic_core import from_json
 from starlette.requests import Request
 
+from attestation.sampling import sampling_digest
 from gateway.auth import Authenticator, Principal
 from gateway.drain import Drain
 from gateway.observe import Tracing
-from gateway.problems import GatewayError
-from gateway.quotas import Quotas
+from gateway.problems import RECEIPT_ID, GatewayError
+from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
 from gateway.relay import Relay
 from gateway.worker.attester import Attester
 from gateway.workers import WorkerDirectory
@@ -23,7 +25,7 @@ class Services:
     authenticator: Authenticator = field(repr=False)
     directory: WorkerDirectory
     relay: Relay
-    quotas: Quotas
+    receipts: ReceiptBook
     tracing: Tracing
     drain: Drain
     attester: Attester | None
@@ -37,10 +39,30 @@ def services_of(request: Request) -> Services:
 
 
 async def authenticated(request: Request) -> Principal:
-    """Raises: GatewayError `invalid_api_key`."""
-    return await services_of(request).authenticator.authenticate(
-        request.headers.get("authorization")
-    )
+    """Who asks; where requests have receipts, it is theirs from here on.
+
+    Raises: GatewayError `invalid_api_key`, `receipt_unavailable`.
+    """
+    services = services_of(request)
+    principal = await services.authenticator.authenticate(request.headers.get("authorization"))
+    receipt = open_receipt(request)
+    if receipt is not None:
+        services.receipts.own(receipt, principal)
+        request.scope[RECEIPT_ID] = receipt.id
+    return principal
+
+
+def open_receipt(request: Request) -> OpenReceipt | None:
+    """The one of this request, on a path that has them."""
+    receipt: OpenReceipt | None = request.scope.get(RECEIPT)
+    return receipt
+
+
+def note_sampling(request: Request, body: bytes) -> None:
+    """For the receipt; `body` is one that was found to be a valid request."""
+    receipt = open_receipt(request)
+    if receipt is not None:
+        receipt.sampling_sha256 = sampling_digest(from_json(body))
 
 
 def require_not_draining(services: Services) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from opentelemetry.sdk.trace.export import SpanExporter
+from sqlalchemy import Engine
 
 from attestation import collect
 from attestation.anchors import load_anchors
@@ -24,10 +26,11 @@ from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.auth import Authenticator, TenantLimits
+from gateway.auth import Authenticator
 from gateway.collateral import Completer
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
+from gateway.db.writer import DatabaseWriter
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
@@ -42,12 +45,13 @@ from gateway.process import (
     system_clocks,
     utc_now,
 )
-from gateway.quotas import Quotas
+from gateway.receipts import ReceiptBook
 from gateway.relay import Relay
 from gateway.services import Services
 from gateway.worker.attester import AttestedFacts, Attester, open_tee
 from gateway.workers import WorkerDirectory
 from telemetry import semconv
+from telemetry.metrics import NS_PER_S
 
 _log = logging.getLogger(__name__)
 
@@ -96,21 +100,39 @@ def build_gateway_app(
         clocks=clocks,
         log_fault=lambda description: _log.error("a stream failed: %s", description),
     )
+    writer = DatabaseWriter(engine, monotonic_ns=clocks.monotonic_ns)
+    receipts = ReceiptBook(
+        engine=engine,
+        writer=writer,
+        key=Ed25519PrivateKey.generate(),
+        replica=_GATEWAY_ID,
+        policy_sha256=lambda: policy.sha256,
+        audit_head=lambda: None,
+        utc_now=utc_now,
+        monotonic_ns=clocks.monotonic_ns,
+        new_id=lambda: secrets.token_hex(16),
+        keep_days=config.gateway.receipt_days,
+    )
     services = Services(
         authenticator=Authenticator(
             ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
         ),
         directory=directory,
         relay=relay,
-        quotas=_quotas(config, clocks),
+        receipts=receipts,
         tracing=tracing,
         drain=drain,
-        attester=_gateway_attester(config, policy, directory, open_guest),
+        attester=_gateway_attester(config, policy, directory, receipts, open_guest),
         utc_now=utc_now,
         new_request_id=new_request_id,
     )
 
+    def on_started() -> None:
+        writer.start()
+        receipts.recover(before_ns=clocks.unix_ns() - _recovery_age_ns(config, engine))
+
     async def on_stopped() -> None:
+        await asyncio.to_thread(writer.stop)
         await asyncio.to_thread(provider.shutdown)
         engine.dispose()
 
@@ -118,20 +140,7 @@ def build_gateway_app(
         max_body_bytes=config.gateway.max_body_bytes,
         max_concurrent_streams=config.gateway.max_concurrent_streams,
     )
-    return GatewayApp(services, limits=limits, on_stopped=on_stopped)
-
-
-def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
-    settings = config.gateway.quota
-    return Quotas(
-        defaults=TenantLimits(
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
-            open_requests=settings.open_requests,
-        ),
-        max_open_tokens=config.gateway.max_open_tokens,
-        clock_ns=clocks.monotonic_ns,
-    )
+    return GatewayApp(services, limits=limits, on_started=on_started, on_stopped=on_stopped)
 
 
 def _attestation(
@@ -164,6 +173,7 @@ def _gateway_attester(
     config: StarshadeConfig,
     policy: AppraisalPolicy,
     directory: WorkerDirectory,
+    receipts: ReceiptBook,
     open_guest: GuestOpener,
 ) -> Attester | None:
     try:
@@ -192,9 +202,19 @@ def _gateway_attester(
             tls=tuple(
                 TlsKey(spki_sha256=spki_sha256, host=host) for host in config.gateway.hostnames
             ),
+            receipt=(receipts.key,),
         )
 
     return Attester(tee=tee, facts=facts, utc_now=utc_now)
+
+
+def _recovery_age_ns(config: StarshadeConfig, engine: Engine) -> int:
+    """How old an unfinished request of another process is, that this one may say died.
+
+    A file is one gateway's; a server may be shared by several, whose requests still run.
+    """
+    is_own = engine.dialect.name == "sqlite"
+    return 0 if is_own else 2 * config.gateway.request_deadline_s * NS_PER_S
 
 
 def _spki_sha256(certificate: Path) -> str:

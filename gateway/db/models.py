@@ -8,6 +8,29 @@ class Base(DeclarativeBase):
     pass
 
 
+class ReceiptRow(Base):
+    """One request: an intent while `body` is null, then its signed receipt."""
+
+    __tablename__ = "receipt"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    key_id: Mapped[str] = mapped_column(String(32))
+    kid: Mapped[str] = mapped_column(String(64))
+    endpoint: Mapped[str] = mapped_column(String(64))
+    opened_ns: Mapped[int] = mapped_column(BigInteger, index=True)
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class AuditRow(Base):
+    """One event of the audit log; `sha256` covers `event`, which names its predecessor's."""
+
+    __tablename__ = "audit_event"
+
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    event: Mapped[bytes] = mapped_column(LargeBinary)
+    sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+
+
 class ApiKeyRow(Base):
     """One API key: only its SHA-256 is stored."""
 

@@ -15,7 +15,14 @@ from gateway.endpoints import Endpoint
 from gateway.observe import ChatTrace
 from gateway.problems import GatewayError
 from gateway.relay import Exchange
-from gateway.services import Services, authenticated, require_not_draining, services_of
+from gateway.services import (
+    Services,
+    authenticated,
+    note_sampling,
+    open_receipt,
+    require_not_draining,
+    services_of,
+)
 from gateway.streaming import StreamedBody, until_disconnected
 
 JSON: Final = "application/json"
@@ -39,6 +46,9 @@ async def _serve(request: Request, endpoint: Endpoint) -> Response:
         route=endpoint.path,
         operation=endpoint.operation,
     )
+    receipt = open_receipt(request)
+    if receipt is not None:
+        receipt.facts = trace.facts
     try:
         response = await _answer(request, endpoint, services, trace)
     except BaseException as err:
@@ -56,31 +66,23 @@ async def _answer(
     trace.facts.tenant = tenant_in_spans(principal.tenant)
     principal.require(endpoint.scope)
     require_not_draining(services)
-    admission = services.quotas.enter(principal)
-    trace.at_end(admission.end)
     call = await _read_call(request, endpoint)
     trace.facts.is_streamed = call.is_streamed
     trace.facts.max_tokens = call.max_tokens
     directory = services.directory
     if directory.knows(call.model) or call.model in await directory.models():
         trace.facts.model = call.model  # only names that we know reach a span
-    admission.admit(call)
-    limits = {"cache-control": "no-store", **admission.headers()}
     opening = services.relay.open(call, principal, trace)
     exchange = await until_disconnected(request.receive, opening)
     if call.is_streamed:
         streamed = _Streamed(exchange, trace)
-        response = StreamedBody(
-            streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE
-        )
-        response.headers.update(limits)
-        return response
+        return StreamedBody(streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE)
     try:
         body = await until_disconnected(request.receive, exchange.whole())
     finally:
         await exchange.aclose()
     trace.finish()
-    return Response(body, media_type=JSON, headers=limits)
+    return Response(body, media_type=JSON, headers={"cache-control": "no-store"})
 
 
 async def _read_call(request: Request, endpoint: Endpoint) -> Call:
@@ -88,9 +90,12 @@ async def _read_call(request: Request, endpoint: Endpoint) -> Call:
     if media_type != JSON:
         raise GatewayError("unsupported_media_type", f"Send the request as {JSON}.")
     try:
-        return endpoint.parse(await request.body())
+        body = await request.body()
     except ClientDisconnect:
         raise GatewayError("client_disconnected", "The client went away.") from None
+    call = endpoint.parse(body)
+    note_sampling(request, body)
+    return call
 
 
 class _Streamed:

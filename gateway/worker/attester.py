@@ -12,7 +12,7 @@ from typing import Final
 from attestation import collect
 from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
-from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
+from attestation.keyset import Mode, OhttpKey, ReceiptKey, TlsKey, build_keyset
 from attestation.model import Nonce
 from gateway.problems import GatewayError
 
@@ -31,6 +31,7 @@ class AttestedFacts:
     weights_sha256: tuple[str, ...] = ()
     ohttp: tuple[OhttpKey, ...] = ()
     tls: tuple[TlsKey, ...] = ()
+    receipt: tuple[ReceiptKey, ...] = ()
     lifetime: timedelta = KEYSET_LIFETIME
 
 
@@ -54,6 +55,7 @@ class Attester:
             mode=facts.mode,
             ohttp=facts.ohttp,
             tls=facts.tls,
+            receipt=facts.receipt,
             policy_sha256=facts.policy_sha256,
             weights_sha256=facts.weights_sha256,
         )

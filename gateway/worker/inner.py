@@ -25,7 +25,6 @@ class InnerRequest:
     request_id: str
     cache_salt: bytes = field(repr=False)
     traceparent: str | None
-    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

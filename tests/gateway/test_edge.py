@@ -41,7 +41,8 @@ def _still_serving(stack: Stack) -> Iterator[None]:
 def refused(response: httpx.Response, status: int, code: str, param: str | None = None) -> None:
     error = error_of(response)
     assert (response.status_code, error["code"], error["param"]) == (status, code, param)
-    assert set(error) == {"message", "type", "param", "code"}
+    assert set(error) - {"receipt"} == {"message", "type", "param", "code"}
+    assert error.get("receipt") == response.headers.get("starshade-receipt")
 
 
 def test_whole_answer(stack: Stack) -> None:

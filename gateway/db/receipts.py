@@ -1,0 +1,85 @@
+"""Which requests were let in, and what was signed about each?  The receipt table.
+
+A row begins as an intent, before the answer does; a row still without a body when the next process
+starts is of a request that its gateway did not live to finish.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from gateway.db.models import ReceiptRow
+
+MAX_PRUNED: Final = 10_000  # rows one write may delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A request whose receipt is still to be signed."""
+
+    id: str
+    key_id: str
+    kid: str
+    endpoint: str
+    opened_ns: int
+
+
+def insert_intent(connection: Connection, intent: Intent) -> None:
+    connection.execute(
+        insert(ReceiptRow).values(
+            id=intent.id,
+            key_id=intent.key_id,
+            kid=intent.kid,
+            endpoint=intent.endpoint,
+            opened_ns=intent.opened_ns,
+            body=None,
+        )
+    )
+
+
+def store_receipt(connection: Connection, intent: Intent, body: bytes) -> None:
+    """Also where the intent was not stored: what is signed is kept."""
+    done = connection.execute(
+        update(ReceiptRow).where(ReceiptRow.id == intent.id).values(body=body, kid=intent.kid)
+    )
+    if done.rowcount == 0:
+        insert_intent(connection, intent)
+        store_receipt(connection, intent, body)
+
+
+def sign_unfinished(
+    connection: Connection, *, kid: str, before_ns: int, sign: Callable[[Intent], bytes]
+) -> None:
+    """Gives each intent of another process, opened before then, the receipt that `sign` makes."""
+    query = select(ReceiptRow).where(
+        ReceiptRow.body.is_(None), ReceiptRow.kid != kid, ReceiptRow.opened_ns < before_ns
+    )
+    for row in connection.execute(query).all():
+        intent = Intent(
+            id=row.id,
+            key_id=row.key_id,
+            kid=kid,
+            endpoint=row.endpoint,
+            opened_ns=row.opened_ns,
+        )
+        store_receipt(connection, intent, sign(intent))
+
+
+def prune(connection: Connection, *, before_ns: int) -> None:
+    """Deletes the oldest receipts of before then, a bounded number at a time."""
+    oldest = (
+        select(ReceiptRow.id)
+        .where(ReceiptRow.opened_ns < before_ns)
+        .order_by(ReceiptRow.opened_ns)
+        .limit(MAX_PRUNED)
+    )
+    connection.execute(delete(ReceiptRow).where(ReceiptRow.id.in_(oldest)))
+
+
+def find_receipt(engine: Engine, receipt_id: str, *, key_id: str) -> bytes | None:
+    """The signed receipt, if this API key made the request. Blocks on the database."""
+    query = select(ReceiptRow.body).where(ReceiptRow.id == receipt_id, ReceiptRow.key_id == key_id)
+    with engine.connect() as connection:
+        return connection.execute(query).scalar_one_or_none()
