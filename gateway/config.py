@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from gateway import config_rules as rules
+from gateway.config_quota import QuotaSettings
 from gateway.config_sources import (
     ConfigError,
     Key,
@@ -33,6 +34,7 @@ __all__ = [
     "ObservatorySettings",
     "Paths",
     "Problem",
+    "QuotaSettings",
     "StarshadeConfig",
     "TelemetrySettings",
     "WorkerSettings",
@@ -106,6 +108,14 @@ class GatewaySettings:
             rules.between(1, 65_536),
         ),
     ] = 256
+    max_open_tokens: Annotated[
+        int,
+        Key(
+            "Estimated tokens of all requests in flight; beyond them, further ones are refused "
+            "with `overloaded`.",
+            rules.between(1, 1_000_000_000),
+        ),
+    ] = 1_048_576
     request_deadline_s: Annotated[
         int, Key("Longest time one request may take.", rules.between(1, 86_400))
     ] = 600
@@ -126,6 +136,7 @@ class GatewaySettings:
     receipt_days: Annotated[
         int, Key("How long signed receipts are kept.", rules.between(1, 3650))
     ] = 30
+    quota: QuotaSettings
     collateral: CollateralSettings
 
 

@@ -99,6 +99,7 @@ class ChatTrace:
     def __init__(self, tracer: "Tracing", span: Span, facts: ChatFacts) -> None:
         self._tracing = tracer
         self._span = span
+        self._at_end: list[Callable[[ChatFacts], None]] = []
         self.facts = facts
 
     @property
@@ -115,9 +116,15 @@ class ChatTrace:
     def trace_id(self) -> str:
         return f"{self._span.get_span_context().trace_id:032x}"
 
+    def at_end(self, callback: Callable[[ChatFacts], None]) -> None:
+        """`callback` gets the facts once, when the request has ended in whatever way."""
+        self._at_end.append(callback)
+
     def finish(self) -> None:
         """Writes the facts and closes the span; call it once, however the request ended."""
         self._tracing.close_chat(self._span, self.facts)
+        for callback in self._at_end:
+            callback(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

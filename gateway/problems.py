@@ -22,6 +22,7 @@ _DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 _INVALID_REQUEST: Final = "invalid_request_error"
 _AUTHENTICATION: Final = "authentication_error"
 _PERMISSION: Final = "permission_error"
+_RATE_LIMIT: Final = "rate_limit_error"
 _SERVER: Final = "server_error"
 
 
@@ -58,6 +59,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "request_timeout": Problem(status=408, error_type=_SERVER),
         "body_too_large": Problem(status=413),
         "unsupported_media_type": Problem(status=415),
+        "rate_limit_exceeded": Problem(status=429, error_type=_RATE_LIMIT),
         # the sealed channel (protocol: outer statuses)
         "key_config_error": Problem(status=400, problem_type=_OHTTP_KEY),
         "decrypt_failed": Problem(status=400),
@@ -89,16 +91,24 @@ class GatewayError(Exception):
 
     The message is shown to clients and operators, so it never holds prompts, keys or Evidence.
     ``detail_code`` is the closed-vocabulary cause behind the code (an attestation error class).
+    ``headers`` go with the response, in lower case; they outrank those of the code.
     """
 
     def __init__(
-        self, code: str, message: str, *, param: str | None = None, detail_code: str | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        detail_code: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
         self.detail_code = detail_code
+        self.headers = headers
 
     @property
     def status(self) -> int:
@@ -173,4 +183,4 @@ def _headers(error: GatewayError) -> dict[str, str]:
         headers["retry-after"] = str(problem.retry_after_s)
     if problem.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return headers
+    return {**headers, **error.headers}

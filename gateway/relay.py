@@ -110,6 +110,7 @@ class Relay:
             ("content-type", "application/json"),
             ("date", http_date(self.utc_now())),
             ("starshade-cache-salt", salt.hex()),
+            ("starshade-priority", str(principal.priority)),
             ("starshade-request-id", trace.facts.request_id),
             ("traceparent", trace.traceparent),
         )

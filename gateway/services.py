@@ -12,6 +12,7 @@ from gateway.auth import Authenticator, Principal
 from gateway.drain import Drain
 from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
+from gateway.quotas import Quotas
 from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
 from gateway.relay import Relay
 from gateway.worker.attester import Attester
@@ -26,6 +27,7 @@ class Services:
     directory: WorkerDirectory
     relay: Relay
     receipts: ReceiptBook
+    quotas: Quotas
     tracing: Tracing
     drain: Drain
     attester: Attester | None

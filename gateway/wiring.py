@@ -26,7 +26,7 @@ from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.auth import Authenticator
+from gateway.auth import Authenticator, TenantLimits
 from gateway.collateral import Completer
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
@@ -45,6 +45,7 @@ from gateway.process import (
     system_clocks,
     utc_now,
 )
+from gateway.quotas import Quotas
 from gateway.receipts import ReceiptBook
 from gateway.relay import Relay
 from gateway.services import Services
@@ -120,6 +121,7 @@ def build_gateway_app(
         directory=directory,
         relay=relay,
         receipts=receipts,
+        quotas=_quotas(config, clocks),
         tracing=tracing,
         drain=drain,
         attester=_gateway_attester(config, policy, directory, receipts, open_guest),
@@ -141,6 +143,19 @@ def build_gateway_app(
         max_concurrent_streams=config.gateway.max_concurrent_streams,
     )
     return GatewayApp(services, limits=limits, on_started=on_started, on_stopped=on_stopped)
+
+
+def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
+    settings = config.gateway.quota
+    return Quotas(
+        defaults=TenantLimits(
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+            open_requests=settings.open_requests,
+        ),
+        max_open_tokens=config.gateway.max_open_tokens,
+        clock_ns=clocks.monotonic_ns,
+    )
 
 
 def _attestation(

@@ -66,23 +66,31 @@ async def _answer(
     trace.facts.tenant = tenant_in_spans(principal.tenant)
     principal.require(endpoint.scope)
     require_not_draining(services)
+    admission = services.quotas.enter(principal)
+    trace.at_end(admission.end)
     call = await _read_call(request, endpoint)
     trace.facts.is_streamed = call.is_streamed
     trace.facts.max_tokens = call.max_tokens
     directory = services.directory
     if directory.knows(call.model) or call.model in await directory.models():
         trace.facts.model = call.model  # only names that we know reach a span
+    admission.admit(call)
+    limits = {"cache-control": "no-store", **admission.headers()}
     opening = services.relay.open(call, principal, trace)
     exchange = await until_disconnected(request.receive, opening)
     if call.is_streamed:
         streamed = _Streamed(exchange, trace)
-        return StreamedBody(streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE)
+        response = StreamedBody(
+            streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE
+        )
+        response.headers.update(limits)
+        return response
     try:
         body = await until_disconnected(request.receive, exchange.whole())
     finally:
         await exchange.aclose()
     trace.finish()
-    return Response(body, media_type=JSON, headers={"cache-control": "no-store"})
+    return Response(body, media_type=JSON, headers=limits)
 
 
 async def _read_call(request: Request, endpoint: Endpoint) -> Call:

@@ -43,11 +43,13 @@ from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
 from runtime import StepStats
+from runtime.sequence import MAX_PRIORITY, MIN_PRIORITY
 
 _log = logging.getLogger(__name__)
 
 MAX_REQUEST_ID_CHARS: Final = 64
 MAX_SALT_BYTES: Final = 64
+_PRIORITIES: Final = frozenset(str(p) for p in range(MIN_PRIORITY, MAX_PRIORITY + 1))
 _OUTER_TEXTS: Final[Mapping[str, str]] = {
     "key_config_error": "The key configuration is not known here.",
     "unsupported_suite": "The key configuration is not known here.",
@@ -255,6 +257,7 @@ class WorkerApp:
             request_id=self._request_id(fields.get("starshade-request-id", "")),
             cache_salt=_salt(fields.get("starshade-cache-salt", "")),
             traceparent=fields.get("traceparent"),
+            priority=_priority(fields.get("starshade-priority", "0")),
         )
 
     def _request_id(self, proposed: str) -> str:
@@ -285,6 +288,13 @@ async def _sealed(response: InnerResponse, sealer: ResponseSealer) -> AsyncGener
         yield pending + sealer.seal_chunk(bhttp.serialize_content_chunk(data))
         pending = b""
     yield pending + sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()
+
+
+def _priority(value: str) -> int:
+    """Raises: GatewayError `malformed_inner`."""
+    if value not in _PRIORITIES:
+        raise GatewayError("malformed_inner", "The priority is not one that the engine knows.")
+    return int(value)
 
 
 def _salt(value: str) -> bytes:

@@ -113,6 +113,7 @@ class ChatService:
                 sampling=sampling_params(chat, limit=limit),
                 grammar=await self._grammar(chat),
                 cache_salt=request.cache_salt,
+                priority=request.priority,
                 tenant=_tenant(request.cache_salt),
                 arrival_ns=self._clock_ns(),
             )

@@ -25,6 +25,7 @@ class InnerRequest:
     request_id: str
     cache_salt: bytes = field(repr=False)
     traceparent: str | None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

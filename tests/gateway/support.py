@@ -26,7 +26,7 @@ from gateway.tls import ensure_certificates
 from gateway.wiring import build_gateway_app
 from gateway.worker.app import WorkerApp
 from gateway.worker.wiring import LoadedEngine, build_worker_app
-from runtime import Engine, EngineConfig, EngineObserver
+from runtime import Engine, EngineConfig, EngineObserver, GenerationRequest
 from tests.support.fake_runner import (
     PIECES,
     VOCAB_SIZE,
@@ -96,6 +96,24 @@ class HashEngine:
             max_context_tokens=engine.max_context_tokens,
             weights_sha256="ab" * 32,
         )
+
+
+@dataclass
+class ListeningEngine(HashEngine):
+    """Also keeps every request that the engine was given."""
+
+    seen: list[GenerationRequest] = field(default_factory=list)
+
+    def load(self, *args: Any) -> LoadedEngine:
+        loaded = super().load(*args)
+        add = loaded.engine.add
+
+        def listen(request: GenerationRequest) -> None:
+            self.seen.append(request)
+            add(request)
+
+        loaded.engine.add = listen  # type: ignore[method-assign]
+        return loaded
 
 
 def make_config(state_dir: Path, **flags: object) -> StarshadeConfig:
@@ -224,9 +242,9 @@ def running_stack(
         )
 
 
-def make_key(config: StarshadeConfig, *, tenant: str) -> str:
+def make_key(config: StarshadeConfig, *, tenant: str, **rights: Any) -> str:
     database = open_engine(config.database_url)
     migrate(database)
-    key = ApiKeyStore(database).create(label="test", tenant=tenant, now_ns=1)
+    key = ApiKeyStore(database).create(label="test", tenant=tenant, now_ns=1, **rights)
     database.dispose()
     return key

@@ -24,11 +24,10 @@ from attestation.channel import (
 )
 from gateway.attest import http_date
 from gateway.worker.app import WorkerApp
-from gateway.worker.wiring import LoadedEngine
-from runtime import GenerationRequest
 from tests.gateway.support import (
     MODEL,
     HashEngine,
+    ListeningEngine,
     chat_body,
     make_config,
     make_worker_app,
@@ -112,23 +111,10 @@ def test_a_chat_inside(worker: httpx.Client) -> None:
 
 
 def test_each_salt_is_a_tenant_of_the_engine_that_does_not_tell_it(tmp_path: Path) -> None:
-    seen: list[GenerationRequest] = []
-
-    class ListeningEngine(HashEngine):
-        def load(self, *args: Any) -> LoadedEngine:
-            loaded = super().load(*args)
-            add = loaded.engine.add
-
-            def listen(request: GenerationRequest) -> None:
-                seen.append(request)
-                add(request)
-
-            loaded.engine.add = listen  # type: ignore[method-assign]
-            return loaded
-
+    engine = ListeningEngine()
     config = make_config(tmp_path)
     config.worker.socket.parent.mkdir(parents=True)
-    app = make_worker_app(config, ListeningEngine(), InMemorySpanExporter())
+    app = make_worker_app(config, engine, InMemorySpanExporter())
     transport = httpx.HTTPTransport(uds=str(config.worker.socket))
     with (
         ServerThread(app, uds=config.worker.socket),
@@ -137,7 +123,7 @@ def test_each_salt_is_a_tenant_of_the_engine_that_does_not_tell_it(tmp_path: Pat
         wait_until(lambda: client.get("/readyz").status_code == 200)
         for salt in ("ab" * 32, "cd" * 32, "ab" * 32):
             assert ask(client, fields=(("starshade-cache-salt", salt),)).status == 200
-    first, other, again = (request.tenant for request in seen)
+    first, other, again = (request.tenant for request in engine.seen)
     assert first == again != other
     assert "abab" not in first
 
@@ -191,6 +177,14 @@ def test_a_salt_that_is_not_understood_is_not_ignored(worker: httpx.Client) -> N
     for salt in ("zz", "ab" * 65):
         _, body = seal(worker, fields=(("starshade-cache-salt", salt),))
         assert (post(worker, body).json()["code"]) == "malformed_inner"
+
+
+@pytest.mark.parametrize("priority", ["3", "-3", "+1", "", "1.0", "high"])
+def test_a_priority_that_is_not_understood_is_not_ignored(
+    worker: httpx.Client, priority: str
+) -> None:
+    _, body = seal(worker, fields=(("starshade-priority", priority),))
+    assert post(worker, body).json()["code"] == "malformed_inner"
 
 
 def test_too_much(worker: httpx.Client) -> None:
