@@ -11,8 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from attestation.channel import KeyConfig, KeyRing, RotationEvent, ServerKeys
-from attestation.channel.kem import KEM_X25519
+from attestation.channel import KeyConfig, KeyOffer, KeyRing, RotationEvent, ServerKeys
 from attestation.channel.keyring import ROTATION_PERIOD_S
 from attestation.keyset import OhttpKey
 from gateway.replay import ReplayGuard, RequestName, parse_date
@@ -30,13 +29,13 @@ class ChannelKeys:
         *,
         clock_s: Callable[[], float],
         utc_now: Callable[[], datetime],
-        kem_ids: tuple[int, ...] = (KEM_X25519,),
+        offers: tuple[KeyOffer, ...] = (KeyOffer(),),
         period_s: float = ROTATION_PERIOD_S,
         on_rotated: Callable[[RotationEvent], None] = lambda _event: None,
     ) -> None:
         """`on_rotated` is told of every rotation, once the erased keys' requests are forgotten."""
         self._ring = KeyRing(
-            clock_s=clock_s, kem_ids=kem_ids, period_s=period_s, on_rotated=self._rotated
+            clock_s=clock_s, offers=offers, period_s=period_s, on_rotated=self._rotated
         )
         self._on_rotated = on_rotated
         self._replay = ReplayGuard()

@@ -5,7 +5,7 @@ HPKE, chunked and plain OHTTP, binary HTTP, key configurations and leases; no I/
 A usage example is in ``attestation.channel.ohttp``.
 """
 
-from attestation.channel import bhttp
+from attestation.channel import bhttp, ehbp
 from attestation.channel.chunks import ChunkLimits
 from attestation.channel.encapsulation import ServerKey, ServerKeys
 from attestation.channel.errors import (
@@ -42,7 +42,7 @@ from attestation.channel.keyconfig import (
     select_key_config,
     serialize_key_configs,
 )
-from attestation.channel.keyring import KeyRing, KeyState, RotationEvent
+from attestation.channel.keyring import KeyOffer, KeyRing, KeyState, RotationEvent
 from attestation.channel.lease import Lease, LeaseMachine, LeaseState, lease_not_after
 from attestation.channel.ohttp import (
     CHUNKED_REQUEST_TYPE,
@@ -80,6 +80,7 @@ __all__ = [
     "DecryptFailed",
     "KeyConfig",
     "KeyConfigError",
+    "KeyOffer",
     "KeyRing",
     "KeyState",
     "Lease",
@@ -104,6 +105,7 @@ __all__ = [
     "TruncatedInner",
     "UnsupportedSuite",
     "bhttp",
+    "ehbp",
     "lease_not_after",
     "parse_key_config",
     "parse_key_configs",

@@ -140,6 +140,14 @@ def response_nonce_bytes(suite: Suite) -> int:
     return max(NONCE_BYTES, suite.key_bytes)
 
 
+def response_keys(
+    secret: bytes, enc: bytes, response_nonce: bytes, key_bytes: int
+) -> tuple[bytes, bytes]:
+    """(key, iv) of a response, from the secret that its request's context exported."""
+    prk = extract(enc + response_nonce, secret)
+    return expand(prk, b"key", key_bytes), expand(prk, b"nonce", NONCE_BYTES)
+
+
 class ResponseCipher:
     """Seals or opens response chunks in sequence: nonce i is iv XOR i."""
 
@@ -150,9 +158,9 @@ class ResponseCipher:
     ) -> None:
         suite = context.suite
         secret = context.export(labels.response, response_nonce_bytes(suite))
-        prk = extract(context.enc + response_nonce, secret)
-        self._aead: Aead = new_aead(suite.aead_id, expand(prk, b"key", suite.key_bytes))
-        self._iv = int.from_bytes(expand(prk, b"nonce", NONCE_BYTES), "big")
+        key, iv = response_keys(secret, context.enc, response_nonce, suite.key_bytes)
+        self._aead: Aead = new_aead(suite.aead_id, key)
+        self._iv = int.from_bytes(iv, "big")
         self._counter = 0
 
     def seal(self, aad: bytes, plaintext: bytes) -> bytes:

@@ -21,12 +21,20 @@ from typing import Final
 
 from attestation.channel.encapsulation import ServerKey, ServerKeys
 from attestation.channel.kem import KEM_X25519, PrivateKey, Rng
-from attestation.channel.keyconfig import KeyConfig
+from attestation.channel.keyconfig import DEFAULT_SYMMETRIC, KeyConfig, SymmetricSuite
 
 ROTATION_PERIOD_S: Final = 300.0
-MAX_KEMS: Final = 4  # per generation; three generations and the ids that rest fit in one byte
+MAX_OFFERS: Final = 4  # per generation; three generations and the ids that rest fit in one byte
 _NUM_IDS: Final = 256
 _NUM_RESTING: Final = 128  # ids that were given last and are not given again yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyOffer:
+    """One key of each generation: its KEM, and what it may be used with."""
+
+    kem_id: int = KEM_X25519
+    symmetric: tuple[SymmetricSuite, ...] = DEFAULT_SYMMETRIC
 
 
 class KeyState(StrEnum):
@@ -47,7 +55,7 @@ class RotationEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Generation:
-    """The keys that share a life, one per KEM in the order of preference."""
+    """The keys that share a life, one per offer in the order of preference."""
 
     active_from_s: float
     keys: tuple[ServerKey, ...] = field(repr=False)
@@ -59,23 +67,23 @@ class KeyRing:
     Only the owner's thread may call ``advance`` and ``opening``; what else there is may be read
     from any other, and is as of the last ``advance``.
 
-    Raises: ValueError for a period that is not positive, or a number of KEMs outside 1..4.
+    Raises: ValueError for a period that is not positive, or a number of offers outside 1..4.
     """
 
     def __init__(
         self,
         *,
         clock_s: Callable[[], float],
-        kem_ids: tuple[int, ...] = (KEM_X25519,),
+        offers: tuple[KeyOffer, ...] = (KeyOffer(),),
         period_s: float = ROTATION_PERIOD_S,
         rng: Rng = os.urandom,
         on_rotated: Callable[[RotationEvent], None] = lambda _event: None,
     ) -> None:
         """`on_rotated` is called by ``advance`` after each change."""
-        if period_s <= 0 or not 1 <= len(kem_ids) <= MAX_KEMS:
-            raise ValueError("a key ring has a positive period and one to four KEMs")
+        if period_s <= 0 or not 1 <= len(offers) <= MAX_OFFERS:
+            raise ValueError("a key ring has a positive period and one to four offers")
         self._clock_s = clock_s
-        self._kem_ids = kem_ids
+        self._offers = offers
         self._period_s = period_s
         self._rng = rng
         self._on_rotated = on_rotated
@@ -141,9 +149,9 @@ class KeyRing:
 
     def _add_generation(self, active_from_s: float) -> None:
         keys: list[ServerKey] = []
-        for kem_id in self._kem_ids:
-            private_key = PrivateKey.generate(kem_id, rng=self._rng)
-            keys.append(ServerKey.from_private_key(self._new_id(), private_key))
+        for offer in self._offers:
+            private_key = PrivateKey.generate(offer.kem_id, rng=self._rng)
+            keys.append(ServerKey.from_private_key(self._new_id(), private_key, offer.symmetric))
         added = _Generation(active_from_s=active_from_s, keys=tuple(keys))
         self._generations = (*self._generations, added)
 

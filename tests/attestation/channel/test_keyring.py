@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from attestation.channel import (
     ClientRequest,
     KeyConfigError,
+    KeyOffer,
     KeyRing,
     KeyState,
     RotationEvent,
@@ -107,16 +108,16 @@ def test_after_a_long_sleep_only_new_keys_are_left(slept_periods: float) -> None
         assert events[0].erased == tuple(sorted(before))
 
 
-def test_each_kem_has_a_key_in_each_generation() -> None:
+def test_each_offer_has_a_key_in_each_generation() -> None:
     clock = FakeClock()
-    ring = make_ring(clock, kem_ids=(KEM_X25519, KEM_XWING))
+    ring = make_ring(clock, offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING)))
     assert [config.kem_id for config in ring.published] == [KEM_X25519, KEM_XWING] * 2
     assert len(set(published_ids(ring))) == 4
 
 
 def test_ids_rest_before_they_come_back() -> None:
     clock = FakeClock()
-    ring = make_ring(clock, kem_ids=(KEM_X25519,) * 4)
+    ring = make_ring(clock, offers=(KeyOffer(),) * 4)
     given_ids = published_ids(ring)
     for _ in range(200):
         clock.now_s += PERIOD_S
@@ -157,7 +158,9 @@ def test_no_secret_in_the_repr() -> None:
     assert not any(secret.hex() in text or repr(secret)[2:-1] in text for secret in drawn)
 
 
-@pytest.mark.parametrize("options", [{"period_s": 0.0}, {"kem_ids": ()}, {"kem_ids": (32,) * 5}])
+@pytest.mark.parametrize(
+    "options", [{"period_s": 0.0}, {"offers": ()}, {"offers": (KeyOffer(),) * 5}]
+)
 def test_impossible_rings(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="positive period"):
         KeyRing(clock_s=FakeClock(), **options)  # type: ignore[arg-type]
