@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -52,7 +52,7 @@ def doctor(
 
 
 def examine(
-    flags: dict[str, object], config_file: Path | None, *, now: datetime
+    flags: Mapping[str, object], config_file: Path | None, *, now: datetime
 ) -> Iterator[Finding]:
     """Every finding, the machine's first; without a sound configuration only those."""
     yield from _guarded("compiled kernels", machine.native_module)

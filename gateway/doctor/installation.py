@@ -131,9 +131,9 @@ def model(config: StarshadeConfig) -> Finding:
     except DigestMismatch:
         return wrong(
             name,
-            f"{wanted}: its file holds other bytes than the catalogue's",
+            f"{wanted}: its file in {config.paths.models_dir} is not the catalogue's",
             code=DigestMismatch.code,
-            next_step=f"delete {path} and run `starshade models pull`",
+            next_step="delete it and run `starshade models pull`",
         )
     except ModelError as err:  # of the catalogue, but not here
         return warning(

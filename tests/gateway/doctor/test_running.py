@@ -82,7 +82,8 @@ def test_each_verdict_has_its_words(entry: dict[str, Any], outcome: str, code: s
 
 
 def test_a_list_of_nodes_that_is_none_gives_no_verdict() -> None:
-    for data in (None, {}, ["worker-0"]):
+    no_lists: list[Any] = [None, {}, ["worker-0"]]
+    for data in no_lists:
         assert running.verdicts(asked(nodes=Answer(status=200, body={"data": data}))) == []
 
 

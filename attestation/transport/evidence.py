@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -18,11 +19,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from attestation.certificate import subject_public_key_info
+from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
 from attestation.errors import EvidenceUnavailable, MalformedEvidence
 from attestation.fetch.errors import FetchConfigError
 from attestation.model import MAX_BUNDLE_BYTES, Nonce
 
 API_PREFIX: Final = "/v1"  # where a gateway's API is
+KEYS_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 5]
 DEFAULT_PORT: Final = 443
 TIMEOUT_S: Final = 15.0
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -50,10 +53,14 @@ class EvidenceUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Evidence as received, and SHA-256 of the SubjectPublicKeyInfo of the connection's peer."""
+    """Evidence as received, and SHA-256 of the SubjectPublicKeyInfo of the connection's peer.
+
+    ``keys`` is the list of OHTTP key configurations, where it was asked for.
+    """
 
     evidence: bytes
     tls_key_sha256: bytes
+    keys: bytes = b""
 
 
 def parse_evidence_url(url: str) -> EvidenceUrl:
@@ -80,8 +87,11 @@ def fetch_evidence(
     node: str | None = None,
     proxy: str | None = None,
     timeout_s: float = TIMEOUT_S,
+    with_keys: bool = False,
 ) -> Delivery:
     """What ``source`` answers to ``nonce``; with ``node``, that worker's Evidence.
+
+    ``with_keys`` asks for its OHTTP keys as well, over the same connection.
 
     The server's certificate ends in ``ca_file``, or, when that is None, in one of the system's
     CAs. Blocks; not for use on an event loop's own thread.
@@ -98,7 +108,7 @@ def fetch_evidence(
         headers={"accept-encoding": "identity", "user-agent": "starshade"},
     )
     params = {"nonce": nonce.hex()} | ({} if node is None else {"node": node})
-    return asyncio.run(_fetch(client, source, params, timeout_s))
+    return asyncio.run(_fetch(client, source, params, timeout_s, with_keys=with_keys))
 
 
 def error_code(body: bytes) -> str:
@@ -122,30 +132,68 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 async def _fetch(
-    client: httpx.AsyncClient, source: EvidenceUrl, params: dict[str, str], timeout_s: float
-) -> Delivery:
+    client: httpx.AsyncClient,
+    source: EvidenceUrl,
+    params: Mapping[str, str],
+    timeout_s: float,
+    *,
+    with_keys: bool = False,
+) -> "Delivery":
+    path = f"{source.path_prefix}/attestation"
     try:
-        url = httpx.URL(f"{source.origin}{source.path_prefix}/attestation", params=params)
-        async with asyncio.timeout(timeout_s), client, client.stream("GET", url) as response:
-            tls = response.extensions["network_stream"].get_extra_info("ssl_object")
-            certificate = tls.getpeercert(binary_form=True)
-            body = await _read(response)
+        async with asyncio.timeout(timeout_s), client:
+            answer = await _get(client, source, path, params)
+            hint = (
+                "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
+            )
+            evidence = _whole(source, answer, MAX_BUNDLE_BYTES, hint=hint)
+            keys = b""
+            if with_keys:
+                answer_keys = await _get(client, source, KEYS_PATH, {})
+                keys = _whole(source, answer_keys, MAX_KEY_LIST_BYTES, hint=f" ({KEYS_PATH})")
     except TimeoutError as err:
         raise _unanswered(source, f"nothing whole within {timeout_s:g} s") from err
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
         raise _unanswered(source, _said(err)) from err
-    if response.status_code != 200:
-        hint = "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
-        raise _refused(source, f"HTTP {response.status_code} {error_code(body)}".rstrip() + hint)
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise _refused(source, "an encoding that was not asked for")
-    if len(body) > MAX_BUNDLE_BYTES:
-        raise _refused(source, f"more than {MAX_BUNDLE_BYTES} bytes")
     try:
-        spki = subject_public_key_info(certificate, what="certificate")
+        spki = subject_public_key_info(answer.certificate, what="certificate")
     except MalformedEvidence as err:
         raise _refused(source, "a certificate that is not X.509") from err
-    return Delivery(evidence=body, tls_key_sha256=hashlib.sha256(spki).digest())
+    return Delivery(evidence=evidence, tls_key_sha256=hashlib.sha256(spki).digest(), keys=keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    status: int
+    encoding: str
+    body: bytes
+    certificate: bytes
+
+
+async def _get(
+    client: httpx.AsyncClient, source: EvidenceUrl, path: str, params: Mapping[str, str]
+) -> _Answer:
+    url = httpx.URL(f"{source.origin}{path}", params=params)
+    async with client.stream("GET", url) as response:
+        tls = response.extensions["network_stream"].get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True)
+        return _Answer(
+            status=response.status_code,
+            encoding=response.headers.get("content-encoding", "identity"),
+            body=await _read(response),
+            certificate=certificate,
+        )
+
+
+def _whole(source: EvidenceUrl, answer: _Answer, max_bytes: int, *, hint: str) -> bytes:
+    """Raises: EvidenceUnavailable."""
+    if answer.status != 200:
+        raise _refused(source, f"HTTP {answer.status} {error_code(answer.body)}".rstrip() + hint)
+    if answer.encoding != "identity":
+        raise _refused(source, "an encoding that was not asked for")
+    if len(answer.body) > max_bytes:
+        raise _refused(source, f"more than {max_bytes} bytes")
+    return answer.body
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -1,0 +1,79 @@
+"""How does a client speak to an attested gateway, and to nothing else?
+
+``attested_client(url)`` is an ``httpx.Client`` for any program that takes one::
+
+    from attestation.transport import attested_client
+    from openai import OpenAI
+
+    client = OpenAI(base_url=url, api_key=key, http_client=attested_client(url))
+
+It asks the gateway for Evidence over a fresh nonce, appraises it, and seals each request to the key
+that the Evidence vouches for; nothing is sent before, and nothing to anybody else.
+
+============  ==============================================================================
+evidence      what does a server send, and which TLS key did the connection use?
+session       what may a client rely on, and until when?
+verify        asks, completes and judges: one session
+keeper        one session for all, and one verification at a time
+pinned        TLS that goes no further than the handshake with another key
+sealing       an HTTP request sealed, its answer opened; no I/O
+opened        an answer that opens as it is read
+transports    the two httpx transports
+client        one call for each
+============  ==============================================================================
+"""
+
+from attestation.transport.client import (
+    attested_async_client,
+    attested_client,
+    gateway_keeper,
+    gateway_source,
+)
+from attestation.transport.errors import (
+    AttestedTransportError,
+    ChannelBroken,
+    EvidenceRefused,
+    GatewayUnavailable,
+)
+from attestation.transport.evidence import (
+    API_PREFIX,
+    DEFAULT_PORT,
+    KEYS_PATH,
+    MAX_ERROR_BYTES,
+    TIMEOUT_S,
+    Delivery,
+    EvidenceUrl,
+    error_code,
+    fetch_evidence,
+    parse_evidence_url,
+)
+from attestation.transport.keeper import SessionKeeper
+from attestation.transport.session import Session
+from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
+from attestation.transport.verify import GatewayVerifier
+
+__all__ = [
+    "API_PREFIX",
+    "DEFAULT_PORT",
+    "KEYS_PATH",
+    "MAX_ERROR_BYTES",
+    "TIMEOUT_S",
+    "AsyncAttestedTransport",
+    "AttestedTransport",
+    "AttestedTransportError",
+    "ChannelBroken",
+    "Delivery",
+    "EvidenceRefused",
+    "EvidenceUrl",
+    "GatewayUnavailable",
+    "GatewayVerifier",
+    "Session",
+    "SessionKeeper",
+    "attested_async_client",
+    "attested_client",
+    "error_code",
+    "fetch_evidence",
+    "gateway_keeper",
+    "gateway_source",
+    "parse_evidence_url",
+]

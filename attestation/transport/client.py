@@ -1,0 +1,111 @@
+"""How does a program get a client for one attested gateway?  One call, for threads or a loop."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from attestation.anchors import load_anchors
+from attestation.fetch.cache import default_folder
+from attestation.keyset import Mode
+from attestation.policy import AppraisalPolicy, load_policy
+from attestation.transport.evidence import API_PREFIX, EvidenceUrl, parse_evidence_url
+from attestation.transport.keeper import SessionKeeper
+from attestation.transport.session import Session
+from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
+from attestation.transport.verify import GatewayVerifier
+
+TIMEOUT: Final = httpx.Timeout(600.0, connect=10.0)  # a long answer may take its time
+
+
+def attested_client(
+    url: str,
+    *,
+    policy: str | AppraisalPolicy = "production",
+    ca_file: Path | str | None = None,
+    mode: Mode | None = None,
+    proxy: str | None = None,
+    timeout: httpx.Timeout = TIMEOUT,
+) -> httpx.Client:
+    """An httpx client that talks to the gateway at ``url`` alone, verified and sealed.
+
+    ``policy`` is "production", "development" or a file. ``ca_file`` None trusts the system's CAs,
+    or those of ``SSL_CERT_FILE``. Nothing is asked before the first request.
+
+    Raises: ValueError: not an https URL; PolicyError.
+    """
+    transport = AttestedTransport(
+        gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy),
+        source=gateway_source(url),
+        utc_now=_utc_now,
+        rng=os.urandom,
+        ca_file=_path(ca_file),
+        proxy=proxy,
+    )
+    return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
+
+
+def attested_async_client(
+    url: str,
+    *,
+    policy: str | AppraisalPolicy = "production",
+    ca_file: Path | str | None = None,
+    mode: Mode | None = None,
+    proxy: str | None = None,
+    timeout: httpx.Timeout = TIMEOUT,
+) -> httpx.AsyncClient:
+    """``attested_client`` for an event loop."""
+    transport = AsyncAttestedTransport(
+        gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy),
+        source=gateway_source(url),
+        utc_now=_utc_now,
+        rng=os.urandom,
+        ca_file=_path(ca_file),
+        proxy=proxy,
+    )
+    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
+
+
+def gateway_keeper(
+    url: str,
+    *,
+    policy: str | AppraisalPolicy = "production",
+    ca_file: Path | str | None = None,
+    mode: Mode | None = None,
+    proxy: str | None = None,
+    on_session: Callable[[Session], None] = lambda _session: None,
+) -> SessionKeeper:
+    """The sessions of the gateway at ``url``. Raises: ValueError; PolicyError."""
+    verifier = GatewayVerifier(
+        source=gateway_source(url),
+        policy=policy if isinstance(policy, AppraisalPolicy) else load_policy(policy),
+        anchors=load_anchors(),
+        utc_now=_utc_now,
+        ca_file=_path(ca_file),
+        proxy=proxy,
+        mode=mode,
+        collateral_folder=_collateral_folder(),
+    )
+    return SessionKeeper(verifier.verify, utc_now=_utc_now, on_session=on_session)
+
+
+def gateway_source(url: str) -> EvidenceUrl:
+    """Where its Evidence is; the path may be left out. Raises: ValueError."""
+    source = parse_evidence_url(url)
+    return source if source.path_prefix else source.with_prefix(API_PREFIX)
+
+
+def _path(ca_file: Path | str | None) -> Path | None:
+    return None if ca_file is None else Path(ca_file)
+
+
+def _collateral_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251 - the edge of the library
+    return default_folder(home, Path.home())
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the edge of the library

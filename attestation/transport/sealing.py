@@ -1,0 +1,145 @@
+"""How does an HTTP request become one sealed message, and a sealed answer an HTTP response?
+
+Only what belongs to the connection stays outside; path, credentials, and headers travel sealed.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from attestation.channel import (
+    CHUNKED_RESPONSE_TYPE,
+    ChannelError,
+    ClientRequest,
+    KeyConfig,
+    ResponseOpener,
+    Rng,
+    bhttp,
+)
+from attestation.transport.errors import ChannelBroken
+
+KEY_CHANGED: Final = "key_config_error"
+_NOT_SEALED: Final = frozenset(
+    {
+        "accept-encoding",  # a compressed answer would tell its length's secrets
+        "connection",
+        "content-length",
+        "date",  # ours, since replays are told by it
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+Fields = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainRequest:
+    """A request before it is sealed; ``path`` with its query."""
+
+    method: str
+    authority: str
+    path: str
+    fields: Fields = field(repr=False)
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedRequest:
+    """``body`` is what is posted, ``opening`` opens the one answer to it."""
+
+    body: bytes = field(repr=False)
+    opening: "Opening"
+
+
+class Opening:
+    """Opens one answer as it arrives."""
+
+    def __init__(self, opener: ResponseOpener) -> None:
+        self._opener = opener
+        self._parser = bhttp.ResponseParser()
+
+    @property
+    def head(self) -> bhttp.ResponseHead | None:
+        """None until it has arrived."""
+        return self._parser.head
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The pieces of content that ``data`` completes. Raises: ChannelBroken."""
+        try:
+            return list(self._parse(self._opener.feed(data)))
+        except ChannelError as err:
+            raise _broken(err) from err
+
+    def finish(self) -> list[bytes]:
+        """What is left at the end. Raises: ChannelBroken unless the answer is whole."""
+        try:
+            rest = list(self._parse(self._opener.finish()))
+            self._parser.finish()
+        except ChannelError as err:
+            raise _broken(err) from err
+        return rest
+
+    def _parse(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield from self._parser.feed(chunk)
+
+
+def seal(request: PlainRequest, key_config: KeyConfig, *, at: datetime, rng: Rng) -> SealedRequest:
+    """``at`` is the moment of sealing, in UTC.
+
+    Raises: ChannelBroken for a request that no HTTP message may be, or a key of no use.
+    """
+    fields = [(name.lower(), value.strip()) for name, value in request.fields]
+    try:
+        message = bhttp.Request(
+            method=request.method,
+            authority=request.authority,
+            path=request.path,
+            fields=(
+                *((name, value) for name, value in fields if name not in _NOT_SEALED),
+                ("date", http_date(at)),
+            ),
+            content=request.content,
+        )
+        sealed = ClientRequest(key_config, rng=rng)
+        body = sealed.seal_message(bhttp.serialize_request(message))
+    except ChannelError as err:
+        raise ChannelBroken(err.code, f"the request cannot be sealed: {err}") from err
+    return SealedRequest(body=body, opening=Opening(sealed.response_opener()))
+
+
+def is_sealed_answer(status: int, media_type: str) -> bool:
+    return status == 200 and media_type.partition(";")[0].strip() == CHUNKED_RESPONSE_TYPE
+
+
+def outer_error(status: int, code: str) -> tuple[int, bytes]:
+    """A refusal from outside the seal, in the shape that clients of ``/v1`` understand.
+
+    Of what it says only the code is taken; a 200 that is no sealed answer is the server's fault.
+    """
+    status = status if status >= 400 else 502
+    error = {
+        "message": "The gateway refused the sealed request.",
+        "type": "server_error" if status >= 500 else "invalid_request_error",
+        "param": None,
+        "code": code or None,
+    }
+    return status, json.dumps({"error": error}).encode()
+
+
+def http_date(at: datetime) -> str:
+    """IMF-fixdate [RFC 9110 sec. 5.6.7]; ``at`` is in UTC."""
+    return at.strftime("%a, %d %b %Y %H:%M:%S GMT")
+
+
+def _broken(err: ChannelError) -> ChannelBroken:
+    return ChannelBroken(err.code, f"the sealed answer is not whole: {err}")

@@ -1,0 +1,128 @@
+"""Is the gateway behind a URL to be trusted now, and with which key?  Ask it, then judge.
+
+All that is fetched is untrusted until the verdict accepts it for a nonce of our own.
+"""
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from attestation.anchors import TrustAnchors
+from attestation.devices import ocsp_grace
+from attestation.endorsement_files import EndorsementFiles
+from attestation.errors import AttestationError, EvidenceUnavailable
+from attestation.fetch.config import FetchConfig
+from attestation.fetch.errors import FetchConfigError, FetchFailed
+from attestation.judging import Request, judge
+from attestation.keyset import Mode
+from attestation.model import NONCE_BYTES, Nonce, parse_bundle
+from attestation.nras.jwks import parse_jwks
+from attestation.policy import AppraisalPolicy
+from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
+from attestation.transport.evidence import TIMEOUT_S, Delivery, EvidenceUrl, fetch_evidence
+from attestation.transport.session import Session, open_session
+
+COLLATERAL_TIMEOUT_S: Final = 10  # of one request to a vendor
+COLLATERAL_ATTEMPTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayVerifier:
+    """Verifies one gateway. Blocks, for as long as network, vendors and cryptography take.
+
+    ``ca_file`` None trusts the system's CAs; ``mode`` None takes any. Collateral that did not come
+    with the Evidence is cached in ``collateral_folder``, and fetched unless ``is_offline``.
+    """
+
+    source: EvidenceUrl
+    policy: AppraisalPolicy
+    anchors: TrustAnchors
+    utc_now: Callable[[], datetime]
+    ca_file: Path | None = None
+    proxy: str | None = None
+    mode: Mode | None = None
+    collateral_folder: Path
+    is_offline: bool = False
+    rng: Callable[[int], bytes] = field(default=secrets.token_bytes, repr=False)
+    timeout_s: float = TIMEOUT_S
+
+    def verify(self) -> Session:
+        """1. Ask with a fresh nonce. 2. Find what vouches for the Evidence. 3. Judge it.
+
+        Raises: EvidenceRefused; GatewayUnavailable: there is no verdict.
+        """
+        nonce = Nonce(self.rng(NONCE_BYTES))
+        delivery = self._ask(nonce)  # 1
+        at = self.utc_now()
+        try:
+            bundle = parse_bundle(delivery.evidence)
+            request = Request(
+                evidence=delivery.evidence,
+                nonce=nonce,
+                files=EndorsementFiles(),
+                jwks=None,
+                nras=None,
+                tls_key_sha256=delivery.tls_key_sha256,
+                policy=self.policy,
+                anchors=self.anchors,
+                at=at,
+            )
+            result = judge("bundle", self._complete(request))  # 2, 3
+        except FetchFailed as err:
+            raise GatewayUnavailable(err.code, str(err), was_answered=True) from err
+        except AttestationError as err:
+            said = f"the gateway's evidence is refused: {err.code}: {err}"
+            raise EvidenceRefused(err.code, said, None) from err
+        return open_session(result, bundle.keyset, delivery.keys, at=at, mode=self.mode)
+
+    def _ask(self, nonce: Nonce) -> Delivery:
+        try:
+            return fetch_evidence(
+                self.source,
+                nonce=nonce,
+                ca_file=self.ca_file,
+                proxy=self.proxy,
+                timeout_s=self.timeout_s,
+                with_keys=True,
+            )
+        except EvidenceUnavailable as err:
+            raise GatewayUnavailable(err.code, str(err), was_answered=err.was_answered) from err
+        except FetchConfigError as err:  # no CA certificates where they should be
+            raise GatewayUnavailable("evidence_unavailable", str(err), was_answered=False) from err
+
+    def _complete(self, request: Request) -> Request:
+        """With the collateral that the Evidence came without. Raises: AttestationError."""
+        from attestation.fetch.cache import CollateralCache
+        from attestation.fetch.complete import Completion, complete
+        from attestation.fetch.endorser import Endorser
+        from attestation.fetch.http import Fetcher
+
+        cache = CollateralCache(
+            folder=self.collateral_folder, monotonic_ns=time.monotonic_ns, sleep=time.sleep
+        )
+        endorser = Endorser(at=request.at, now=request.at, cache=cache, fetcher=None)
+        completion = Completion(
+            evidence=request.evidence,
+            files=request.files,
+            endorser=endorser,
+            anchors=self.anchors.of_kinds(self.policy.anchor_kinds),
+            token_bytes=self.rng,
+            ocsp_grace=ocsp_grace(self.policy),
+        )
+        if self.is_offline:
+            jwks = complete("bundle", completion)
+        else:
+            config = FetchConfig(timeout_s=COLLATERAL_TIMEOUT_S, attempts=COLLATERAL_ATTEMPTS)
+            fetcher = Fetcher(
+                config.with_network(proxy=self.proxy, ca_file=None),
+                rng=random.SystemRandom(),
+                sleep=time.sleep,
+            )
+            with fetcher as endorser.fetcher:
+                jwks = complete("bundle", completion)
+        return request if jwks is None else replace(request, jwks=parse_jwks(jwks))

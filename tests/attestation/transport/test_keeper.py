@@ -1,0 +1,153 @@
+"""Is one verification shared by all who wait, and does a session end when it must?"""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
+
+START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+TERM = timedelta(seconds=300)
+
+
+@dataclass
+class FakeVerifier:
+    """Each call waits for `gate`, then gives a new session or raises `error`."""
+
+    now: datetime = START
+    error: Exception | None = None
+    gate: threading.Event = field(default_factory=threading.Event)
+    num_calls: int = 0
+
+    def verify(self) -> Session:
+        self.num_calls += 1
+        assert self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+        # A session's verdict and keys are not looked at by the keeper.
+        return Session(
+            result=None,  # type: ignore[arg-type]
+            keyset=None,  # type: ignore[arg-type]
+            keyset_sha256=f"{self.num_calls:064x}",
+            key_config=None,  # type: ignore[arg-type]
+            not_before=self.now,
+            not_after=self.now + TERM,
+        )
+
+    def utc_now(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def verifier() -> FakeVerifier:
+    verifier = FakeVerifier()
+    verifier.gate.set()
+    return verifier
+
+
+@pytest.fixture
+def keeper(verifier: FakeVerifier) -> SessionKeeper:
+    return SessionKeeper(verifier.verify, utc_now=verifier.utc_now)
+
+
+def test_the_first_request_waits_and_the_next_ones_do_not(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    assert keeper.session is None
+    first = keeper.require()
+    assert keeper.require() is first
+    assert verifier.num_calls == 1
+
+
+def test_threads_and_loops_wait_for_the_same_one(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    verifier.gate.clear()
+    with ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(keeper.require) for _ in range(4)]
+        on_loop = pool.submit(lambda: asyncio.run(keeper.arequire()))
+        while verifier.num_calls == 0:
+            pass
+        verifier.gate.set()
+        sessions = {future.result(10).keyset_sha256 for future in [*waiting, on_loop]}
+    assert verifier.num_calls == 1
+    assert len(sessions) == 1
+
+
+def test_a_session_ends_with_its_term(keeper: SessionKeeper, verifier: FakeVerifier) -> None:
+    first = keeper.require()
+    verifier.now += TERM
+    assert keeper.session is None
+    assert keeper.require() is not first
+
+
+def test_a_clock_that_is_put_back_ends_it_too(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    keeper.require()
+    verifier.now -= timedelta(seconds=1)
+    assert keeper.session is None
+
+
+def test_who_asks_for_another_than_an_old_one_gets_the_one_that_is_there(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    old = keeper.require()
+    new = keeper.renew(than=old).result()
+    assert new is not old
+    assert keeper.renew(than=old).result() is new  # late, and not a third verification
+    assert verifier.num_calls == 2
+
+
+def test_a_failed_renewal_leaves_what_is_there_to_its_end(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    old = keeper.require()
+    verifier.error = GatewayUnavailable("evidence_unavailable", "nobody", was_answered=False)
+    with pytest.raises(GatewayUnavailable):
+        keeper.renew(than=old).result()
+    assert keeper.session is old
+    verifier.now += TERM
+    with pytest.raises(GatewayUnavailable):
+        keeper.require()
+
+
+def test_a_negative_verdict_ends_it_at_once(keeper: SessionKeeper, verifier: FakeVerifier) -> None:
+    old = keeper.require()
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    with pytest.raises(EvidenceRefused):
+        keeper.renew(than=old).result()
+    assert keeper.session is None
+    verifier.error = None
+    assert keeper.require() is not old
+
+
+async def test_a_waiter_that_gives_up_takes_nothing_from_the_others(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    verifier.gate.clear()
+    impatient = asyncio.ensure_future(keeper.arequire())
+    patient = asyncio.ensure_future(keeper.arequire())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    verifier.gate.set()
+    assert await patient is keeper.session
+    assert verifier.num_calls == 1
+
+
+def test_who_wants_to_know_is_told_of_each_session(verifier: FakeVerifier) -> None:
+    told: list[Session] = []
+    keeper = SessionKeeper(verifier.verify, utc_now=verifier.utc_now, on_session=told.append)
+    first = keeper.require()
+    second = keeper.renew(than=first).result()
+    assert told == [first, second]
+
+
+def test_it_is_time_for_the_next_at_four_fifths(keeper: SessionKeeper) -> None:
+    assert keeper.require().refresh_due == START + TERM * 0.8
