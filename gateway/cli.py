@@ -31,6 +31,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
     lazy={
         "up": ("gateway.up:up", "Start a worker, the gateway and the dashboard on this machine."),
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
+        "receipt": (
+            "attestation.commands.receipt:receipt",
+            "Check the signed receipts of requests.",
+        ),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
         "doctor": (
             "gateway.doctor.cli:doctor",

@@ -1,12 +1,14 @@
 """How does a verdict read to a person?  Words first, then every check, then what is not covered."""
 
+from collections.abc import Sequence
+
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from attestation.errors import AttestationError
-from attestation.model import AttestationResult
+from attestation.model import AttestationResult, Check
 
 _STYLES = {"pass": "green", "fail": "bold red", "warn": "bold yellow", "not_applicable": "dim"}
 _WORDS = {"pass": "pass", "fail": "FAIL", "warn": "WARN", "not_applicable": "n/a"}
@@ -36,14 +38,7 @@ def show_verdict(result: AttestationResult) -> None:
     """Prints it to standard output."""
     console = Console()
     console.print(plain_text(_verdict(result), "bold"))
-    table = Table(box=None, pad_edge=False)
-    for column in ("check", "outcome", "what was found"):
-        table.add_column(column, overflow="fold")
-    for check in result.checks:
-        outcome = Text(_WORDS[check.outcome], style=_STYLES[check.outcome])
-        found = check.reason if check.code is None else f"{check.code}: {check.reason}"
-        table.add_row(plain_text(check.name), outcome, plain_text(found))
-    console.print(table)
+    console.print(check_table(result.checks))
     for name, submodule in result.submods.items():
         anchor = submodule.trust_anchor or "keys that were given"
         console.print(plain_text(f"{name}  {submodule.status}  trusted by {anchor}"))
@@ -55,6 +50,18 @@ def show_verdict(result: AttestationResult) -> None:
             f"anchor {result.trust_anchor or 'none'}  verdict {result.verdict_id}"
         )
     )
+
+
+def check_table(checks: Sequence[Check]) -> Table:
+    """One row each."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "outcome", "what was found"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        outcome = Text(_WORDS[check.outcome], style=_STYLES[check.outcome])
+        found = check.reason if check.code is None else f"{check.code}: {check.reason}"
+        table.add_row(plain_text(check.name), outcome, plain_text(found))
+    return table
 
 
 def _verdict(result: AttestationResult) -> str:

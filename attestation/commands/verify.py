@@ -163,7 +163,7 @@ def verify(
             tpm=tpm,
         )
         if not endorsement_paths or found == "gpu":
-            request = _complete(found, request, fetching)
+            request = completed_request(found, request, fetching)
         result = judge(found, request)
     except AttestationError as err:
         result = reject_unread(err, data, policy=policy, at=moment)
@@ -178,7 +178,7 @@ def verify(
     ctx.exit(exit_code(result))
 
 
-def _complete(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
+def completed_request(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
     """With what vouches for the Evidence, from the cache or the vendors; gaps go to stderr."""
     from attestation.fetch.complete import Completion, complete  # brings an HTTP client
 

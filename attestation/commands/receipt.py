@@ -1,0 +1,242 @@
+"""`starshade receipt`: what did a gateway sign about my request, and is it true?"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestation.anchors import load_anchors
+from attestation.commands.asking import EvidenceSource, ask
+from attestation.commands.common import (
+    EXIT_ACCEPT,
+    EXIT_FAILED,
+    FILE,
+    Policy,
+    UtcTime,
+    code_exit,
+    exit_code,
+    read_bounded,
+)
+from attestation.commands.fetching import FetchOptions, fetch_options
+from attestation.commands.receipt_source import api_key, fetch_receipt, origin_of
+from attestation.commands.render import check_table, plain, plain_text, show_verdict, tell
+from attestation.commands.verify import completed_request
+from attestation.endorsement_files import EndorsementFiles
+from attestation.errors import AttestationError
+from attestation.fetch.errors import FetchConfigError
+from attestation.judging import Request, judge
+from attestation.keyset import ReceiptKey, parse_keyset
+from attestation.model import (
+    MAX_BUNDLE_BYTES,
+    NONCE_BYTES,
+    AttestationResult,
+    Check,
+    Nonce,
+    parse_bundle,
+    parse_nonce,
+)
+from attestation.policy import AppraisalPolicy
+from attestation.receipt import MAX_RECEIPT_BYTES, SignedReceipt
+from attestation.receipt_checks import MISMATCH, check_receipt, failing_code
+
+MAX_BODY_BYTES = 256 * 1024 * 1024  # of a request or response that is compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """Whose keys count: those of a gateway that is asked, or of Evidence that was kept."""
+
+    url: str | None
+    node: str | None
+    path: Path | None
+    nonce: str | None
+    policy: AppraisalPolicy
+    at: datetime | None
+
+
+@click.group()
+def receipt() -> None:
+    """Check the signed receipts of requests."""
+
+
+@receipt.command()
+@click.argument("source", metavar="RECEIPT|URL", type=EvidenceSource())
+@click.option("--request", "request_path", type=FILE, help="The body that was sent, to compare.")
+@click.option("--response", "response_path", type=FILE, help="The body that came back, to compare.")
+@click.option("--gateway", help="Ask this gateway for its Evidence.  [default: that of URL]")
+@click.option("--node", help="A worker behind it signed the receipt (pass-through).")
+@click.option("--evidence", "evidence_path", type=FILE, help="Its Evidence, kept from then.")
+@click.option("--nonce", help="The nonce that Evidence answers: 64 lower-case hex digits.")
+@click.option(
+    "--policy",
+    type=Policy(),
+    default="production",
+    show_default=True,
+    help="production, development, or a TOML file.",
+)
+@click.option("--at", type=UtcTime(), help="Judge Evidence as of this ISO 8601 time.")
+@fetch_options
+@click.option("--json", "as_json", is_flag=True, help="Print checks and receipt as JSON.")
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    source: BinaryIO | str,
+    request_path: Path | None,
+    response_path: Path | None,
+    gateway: str | None,
+    node: str | None,
+    evidence_path: Path | None,
+    nonce: str | None,
+    policy: AppraisalPolicy,
+    at: datetime | None,
+    as_json: bool,
+    fetching: FetchOptions,
+) -> None:
+    """Verify RECEIPT ('-' for standard input), or the one at URL.
+
+    URL is https://host[:port]/v1/receipts/ID, asked with the key in $STARSHADE_API_KEY; the same
+    gateway is asked for its Evidence, with a fresh nonce. The signature counts only under a key
+    that this Evidence attests, so the Evidence is judged first, under --policy.
+
+    A receipt outlives its key, which ends with the gateway's process: keep --evidence with it.
+
+    Exit codes: 0 all holds, 1 --request or --response is another body, 2 usage, 10 the signature
+    or the Evidence is refused, 20 unsupported, 30 malformed, 40 the gateway or collateral is not
+    available.
+    """
+    evidence = _Evidence(
+        url=gateway or (origin_of(source) if isinstance(source, str) else None),
+        node=node,
+        path=evidence_path,
+        nonce=nonce,
+        policy=policy,
+        at=at,
+    )
+    request = _body(request_path, "--request")
+    response = _body(response_path, "--response")
+    try:
+        data = (
+            fetch_receipt(source, fetching, key=api_key())
+            if isinstance(source, str)
+            else source.read(MAX_RECEIPT_BYTES + 1)
+        )
+        signed = SignedReceipt.parse(data)
+        verdict, keys = _attested_keys(evidence, fetching)
+    except AttestationError as err:
+        tell(err)
+        ctx.exit(code_exit(err.code))
+    except FetchConfigError as err:
+        raise click.UsageError(str(err)) from err
+    checks = check_receipt(signed, keys, request=request, response=response)
+    if as_json:
+        click.echo(json.dumps(_document(signed, verdict, checks), indent=2))
+    else:
+        _show(signed, verdict, checks)
+    ctx.exit(_exit_code(verdict, failing_code(checks)))
+
+
+def _attested_keys(
+    evidence: _Evidence, fetching: FetchOptions
+) -> tuple[AttestationResult, Sequence[ReceiptKey]]:
+    """The verdict, and the receipt keys that count by it: none when it is negative.
+
+    Raises: AttestationError.
+    """
+    request = _judged(evidence, fetching)
+    verdict = judge("bundle", completed_request("bundle", request, fetching))
+    if not verdict.is_accepted:
+        return verdict, ()
+    return verdict, parse_keyset(parse_bundle(request.evidence).keyset).receipt
+
+
+def _judged(evidence: _Evidence, fetching: FetchOptions) -> Request:
+    tls_key_sha256: bytes | None = None
+    if evidence.path is not None:
+        if evidence.nonce is None:
+            raise click.UsageError("--evidence is judged against the nonce it answers: --nonce")
+        nonce = parse_nonce(evidence.nonce)
+        data = read_bounded(evidence.path, MAX_BUNDLE_BYTES, option="--evidence")
+    elif evidence.url is None:
+        raise click.UsageError("whose receipt is it? Give --gateway URL, or --evidence and --nonce")
+    elif fetching.is_offline:
+        raise click.UsageError("--offline opens no socket: give --evidence and --nonce")
+    else:
+        nonce = Nonce(secrets.token_bytes(NONCE_BYTES))
+        delivery = ask(evidence.url, fetching, nonce=nonce, node=evidence.node)
+        data = delivery.evidence
+        tls_key_sha256 = delivery.tls_key_sha256 if evidence.node is None else None
+    return Request(
+        evidence=data,
+        nonce=nonce,
+        files=EndorsementFiles(),
+        jwks=None,
+        nras=None,
+        tls_key_sha256=tls_key_sha256,
+        policy=evidence.policy,
+        anchors=load_anchors(),
+        at=evidence.at or datetime.now(UTC),  # noqa: TID251 - the process edge
+    )
+
+
+def _body(path: Path | None, option: str) -> bytes | None:
+    if path is None:
+        return None
+    data = read_bounded(path, MAX_BODY_BYTES, option=option)
+    if len(data) > MAX_BODY_BYTES:
+        raise click.BadParameter(f"{path} exceeds {MAX_BODY_BYTES} bytes", param_hint=option)
+    return data
+
+
+def _exit_code(verdict: AttestationResult, code: str | None) -> int:
+    if not verdict.is_accepted:
+        return exit_code(verdict)
+    if code is None:
+        return EXIT_ACCEPT
+    return EXIT_FAILED if code == MISMATCH else code_exit(code)
+
+
+def _document(
+    signed: SignedReceipt, verdict: AttestationResult, checks: Sequence[Check]
+) -> dict[str, object]:
+    code = failing_code(checks) if verdict.is_accepted else verdict.code
+    return {
+        "accepted": verdict.is_accepted and code is None,
+        "code": code,
+        "checks": [
+            {"name": c.name, "outcome": c.outcome, "code": c.code, "reason": c.reason}
+            for c in checks
+        ],
+        "receipt": signed.receipt.to_json_value(),
+        "verdict": verdict.to_dict(),
+    }
+
+
+def _show(signed: SignedReceipt, verdict: AttestationResult, checks: Sequence[Check]) -> None:
+    console = Console()
+    code = failing_code(checks)
+    if not verdict.is_accepted:
+        console.print(Text("NOT VERIFIED: the gateway's Evidence is refused", style="bold red"))
+        show_verdict(verdict)
+        return
+    simulated = "; THE TEE IS SIMULATED: this proves nothing" if verdict.simulated else ""
+    words = f"VERIFIED{simulated}" if code is None else f"NOT VERIFIED: {code}"
+    console.print(Text(words, style="bold" if code is None else "bold red"))
+    console.print(check_table(checks))
+    members = Table(box=None, pad_edge=False)
+    for column in ("the receipt says", ""):
+        members.add_column(column, overflow="fold")
+    for name, value in sorted(signed.receipt.to_json_value().items()):
+        shown = value if isinstance(value, str) else json.dumps(value)
+        members.add_row(plain_text(name), plain_text(shown))
+    console.print(members)
+    console.print(
+        Text(plain(f"policy {verdict.policy_name}  anchor {verdict.trust_anchor or 'none'}"))
+    )

@@ -1,0 +1,161 @@
+"""`starshade receipt verify`: is a receipt believed only under a key that Evidence attests?"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from attestation.commands.receipt import receipt as command
+from attestation.evidence import make_bundle
+from attestation.fake import FakeTee
+from attestation.keyset import ReceiptKey, build_keyset
+from attestation.model import parse_nonce
+from attestation.receipt import receipt_key, response_digest, sign_receipt
+from attestation.strict_json import JsonObject
+from tests.attestation import samples
+from tests.attestation.fetch.service import Call, FakeService, Reply
+from tests.attestation.samples import AT
+from tests.attestation.test_receipt import KEY, RECEIPT
+from tests.support.tls import key_sha256, self_signed, server_context
+
+PATH = f"/v1/receipts/{RECEIPT.id}"
+RESPONSE = b": pad\n\ndata: a\n\n"
+RECEIPT_HERE = replace(RECEIPT, response_sha256=response_digest(RESPONSE, is_streamed=True))
+SIGNED = sign_receipt(RECEIPT_HERE, KEY)
+NONCE = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+def keyset(tls_key: bytes, *keys: ReceiptKey) -> JsonObject:
+    plain = samples.keyset(tls_keys=(tls_key,))
+    return build_keyset(
+        not_after=AT.replace(minute=5),
+        replica="gateway",
+        mode="terminate",
+        ohttp=[],
+        policy_sha256=str(plain["policy_sha256"]),
+        receipt=keys,
+    ) | {"tls": plain["tls"]}
+
+
+@pytest.fixture
+def gateway(certificate: tuple[Path, Path]) -> Iterator[FakeService]:
+    """Serves one receipt to one key, and attests the key that signed it."""
+    tls_key = key_sha256(certificate[0])
+
+    def evidence(call: Call) -> Reply:
+        attested = keyset(tls_key, receipt_key(KEY.public_key()))
+        nonce = parse_nonce(call.params["nonce"])
+        return Reply(content=make_bundle(FakeTee(), nonce, attested, AT).to_json())
+
+    def receipt(call: Call) -> Reply:
+        is_ours = call.headers.get("authorization") == "Bearer sk-test"
+        return Reply(content=SIGNED.to_json()) if is_ours else Reply(status=404)
+
+    routes = {"/v1/attestation": evidence, PATH: receipt}
+    with FakeService(routes, tls=server_context(certificate)) as running:
+        yield running
+
+
+@pytest.fixture
+def verify(certificate: tuple[Path, Path], tmp_path: Path) -> Callable[..., Result]:
+    def run(*arguments: str, key: str = "sk-test", policy: str = "development") -> Result:
+        at = AT.astimezone(UTC).isoformat()
+        common = ["--ca-file", str(certificate[0]), "--policy", policy, "--at", at]
+        env = {"COLUMNS": "200", "XDG_CACHE_HOME": str(tmp_path), "STARSHADE_API_KEY": key}
+        return CliRunner().invoke(command, ["verify", *arguments, *common], env=env)
+
+    return run
+
+
+def written(folder: Path, name: str, data: bytes) -> str:
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def test_a_receipt_of_a_gateway_with_what_came_back(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    response = written(tmp_path, "response", RESPONSE)
+    result = verify(gateway.url + PATH, "--response", response)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("VERIFIED; THE TEE IS SIMULATED")
+    assert f"by the attested key {RECEIPT.kid}" in result.output
+    assert "debug_enabled" in result.output
+
+
+def test_a_file_and_a_gateway_as_json(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = written(tmp_path, "receipt.json", SIGNED.to_json())
+    result = verify(path, "--gateway", gateway.url, "--json")
+    document = json.loads(result.output)
+    assert (document["accepted"], document["code"]) == (True, None)
+    assert document["receipt"]["id"] == RECEIPT.id
+    assert [c["outcome"] for c in document["checks"]] == [
+        "pass",
+        "not_applicable",
+        "not_applicable",
+    ]
+
+
+def test_a_receipt_that_outlived_its_gateway(
+    certificate: tuple[Path, Path], verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    attested = keyset(key_sha256(certificate[0]), receipt_key(KEY.public_key()))
+    bundle = make_bundle(FakeTee(), parse_nonce(NONCE), attested, AT).to_json()
+    evidence = ["--evidence", written(tmp_path, "evidence.json", bundle), "--offline"]
+    path = written(tmp_path, "receipt.json", SIGNED.to_json())
+    assert verify(path, *evidence, "--nonce", NONCE).exit_code == 0
+    assert verify(path, *evidence, "--nonce", "cd" * 32).exit_code == 10
+    assert verify(path, *evidence).exit_code == 2
+    assert verify(path).exit_code == 2
+
+
+@pytest.mark.parametrize("option", ["--request", "--response"])
+def test_another_body(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path, option: str
+) -> None:
+    result = verify(gateway.url + PATH, option, written(tmp_path, "body", b"other"))
+    assert result.exit_code == 1
+    assert result.output.startswith("NOT VERIFIED: receipt_digest_mismatch")
+
+
+def test_another_signer(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    other = Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32)
+    claimed = written(tmp_path, "claimed", sign_receipt(RECEIPT, other).to_json())
+    result = verify(claimed, "--gateway", gateway.url)
+    assert (result.exit_code, "receipt_signature" in result.output) == (10, True)
+    own_kid = replace(RECEIPT, kid=receipt_key(other.public_key()).kid)
+    honest = written(tmp_path, "honest", sign_receipt(own_kid, other).to_json())
+    result = verify(honest, "--gateway", gateway.url)
+    assert (result.exit_code, "unknown_kid" in result.output) == (10, True)
+
+
+def test_evidence_that_the_policy_refuses_vouches_for_nothing(
+    gateway: FakeService, verify: Callable[..., Result]
+) -> None:
+    result = verify(gateway.url + PATH, policy="production")
+    assert result.exit_code == 10
+    assert "NOT VERIFIED: the gateway's Evidence is refused" in result.output
+
+
+def test_what_cannot_be_had_or_read(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    assert verify(gateway.url + PATH, key="sk-other").exit_code == 40
+    assert verify(gateway.url + PATH, key="").exit_code == 2
+    assert verify(gateway.url + "/v1/other").exit_code == 2
+    bad = written(tmp_path, "bad", b"{}")
+    assert verify(bad, "--gateway", gateway.url).exit_code == 30
