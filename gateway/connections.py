@@ -1,7 +1,8 @@
-"""How long may a client hold a connection without asking for anything, and how many may do so?
+"""How long may a client hold a connection without asking or reading, and how many may do so?
 
-uvicorn's own protocol waits for ever for the first request, and for the rest of one that has begun;
-here a request's headers are whole in time or the connection is cut. Beyond a number of connections
+uvicorn's own protocol waits for ever for the first request, for the rest of one that has begun, and
+for a client to take its answer; here a request's headers are whole in time, and an answer is read
+in time, or the connection is cut. Beyond a number of connections
 the one that has been idle longest gives way, so that a flood of them never locks others out.
 """
 
@@ -15,9 +16,13 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from gateway.streaming import SLOW_READER
+
 HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
 HANDSHAKE_DEADLINE_S: Final = 10.0  # of TLS
 FAREWELL_DEADLINE_S: Final = 5.0  # for a client to answer the end of a TLS connection
+WAITING_BYTES: Final = 64 * 1024  # of an answer, until more of it is held back; TLS's own is 8 x
+READER_STALL_S: Final = 30.0  # for a client to take three quarters of them
 KEEP_ALIVE_S: Final = 15  # between two requests; pools of clients give up after 5 s
 MAX_CONNECTIONS: Final = 1024  # beyond these, idle ones give way; requests have their own bound
 _FAREWELL_S: Final = 1.0  # the same when the server stops and the connection carries nothing
@@ -27,11 +32,13 @@ class BoundedProtocol(H11Protocol):
     """One connection of a client; on the event loop only."""
 
     header_deadline_s = HEADER_DEADLINE_S
+    reader_stall_s = READER_STALL_S
     max_connections = MAX_CONNECTIONS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
         self.idle_since_s = self.loop.time()
 
     @property
@@ -42,12 +49,14 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=WAITING_BYTES)
         self._watch()
         if len(self.connections) > self.max_connections:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._end_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -57,6 +66,17 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self.idle_since_s = self.loop.time()
         super().on_response_complete()  # its timer bounds the silence until the next request
+
+    def pause_writing(self) -> None:
+        """More than WAITING_BYTES wait for the client."""
+        super().pause_writing()
+        if self._stall is None:
+            self._stall = self.loop.call_later(self.reader_stall_s, self._on_stall)
+
+    def resume_writing(self) -> None:
+        """Less than a quarter of them waits."""
+        super().resume_writing()
+        self._end_stall()
 
     def cut(self) -> None:
         if not self.transport.is_closing():
@@ -79,6 +99,17 @@ class BoundedProtocol(H11Protocol):
         if self.is_idle:
             self.cut()
 
+    def _on_stall(self) -> None:
+        self._stall = None
+        if self.scope is not None:
+            self.scope["state"][SLOW_READER] = True
+        self.cut()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
     def _make_room(self) -> None:
         """Cuts the connection that has been idle longest; it may be this one."""
         idle = [
@@ -91,6 +122,12 @@ class BoundedProtocol(H11Protocol):
         min(idle, key=lambda other: other.idle_since_s).cut()
 
 
+class PatientProtocol(BoundedProtocol):
+    """For the gateway as a client: it reads as slowly as its own clients, until it cuts them."""
+
+    reader_stall_s = 2 * READER_STALL_S
+
+
 class BoundedServer(uvicorn.Server):
     """Serves its one listener with BoundedProtocol, and bounds what TLS waits for.
 
@@ -99,7 +136,7 @@ class BoundedServer(uvicorn.Server):
     connections never does; asyncio would wait 30 s for each.
     """
 
-    protocol = BoundedProtocol
+    protocol: type[BoundedProtocol] = BoundedProtocol
     handshake_deadline_s = HANDSHAKE_DEADLINE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -49,18 +49,19 @@ class WorkerClient:
             # the response may take as long as the request's own deadline allows
             timeout=httpx.Timeout(None, connect=_CONNECT_S, write=_WRITE_S),
             trust_env=False,
+            headers={"accept-encoding": "identity"},
         )
         self._is_retired = False
         self.num_open = 0
 
     async def get(self, path: str, *, max_bytes: int, **params: str) -> bytes:
-        """The body of a 200 response.
+        """The body of a 200 response; nothing inflates it, so it costs `max_bytes` at most.
 
         Raises: GatewayError `upstream_unavailable`, or the code of the worker's problem.
         """
         try:
             async with self._http.stream("GET", path, params=params) as response:
-                body = await read_bounded(response.aiter_bytes(), max_bytes)
+                body = await read_bounded(_plain(response), max_bytes)
                 if response.status_code == 200:
                     return body
         except httpx.HTTPError:
@@ -232,9 +233,16 @@ async def read_bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
     return bytes(body)
 
 
+def _plain(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The bytes as they came. Raises: GatewayError `upstream_error` when they are compressed."""
+    if "content-encoding" in response.headers:
+        raise GatewayError("upstream_error", "The worker's answer is compressed.")
+    return response.aiter_raw()
+
+
 async def _refusal(response: httpx.Response) -> Exception:
     try:
-        body = await read_bounded(response.aiter_bytes(), MAX_PROBLEM_BYTES)
+        body = await read_bounded(_plain(response), MAX_PROBLEM_BYTES)
     except httpx.HTTPError:
         return unreachable()
     code = _problem_code(response, body)

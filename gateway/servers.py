@@ -13,7 +13,12 @@ from typing import Any
 import uvicorn
 
 from gateway.config import StarshadeConfig
-from gateway.connections import KEEP_ALIVE_S, BoundedServer
+from gateway.connections import (
+    KEEP_ALIVE_S,
+    BoundedProtocol,
+    BoundedServer,
+    PatientProtocol,
+)
 from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
 from gateway.tls import ensure_certificates, server_context
@@ -33,7 +38,12 @@ def serve_worker(config: StarshadeConfig) -> None:
     require_private_dir(path.parent)
     listener = listen_unix(path)
     try:
-        run_app(build_worker_app(config), listener, drain_s=config.gateway.drain_s)
+        run_app(
+            build_worker_app(config),
+            listener,
+            drain_s=config.gateway.drain_s,
+            protocol=PatientProtocol,
+        )
     finally:
         with suppress(FileNotFoundError):
             path.unlink()
@@ -74,6 +84,7 @@ def run_app(
     drain_s: int,
     context: ssl.SSLContext | None = None,
     hourly: Callable[[], Awaitable[None]] | None = None,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
 ) -> None:
     """Serves an ASGI app on `listener` until SIGTERM; then streams get `drain_s` to finish."""
     settings = uvicorn.Config(
@@ -92,7 +103,9 @@ def run_app(
         callback_notify=hourly,
         timeout_notify=_RENEW_CHECK_S,
     )
-    BoundedServer(settings).run(sockets=[listener])
+    server = BoundedServer(settings)
+    server.protocol = protocol
+    server.run(sockets=[listener])
 
 
 def _renew(config: StarshadeConfig) -> None:

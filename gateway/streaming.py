@@ -14,14 +14,16 @@ from starlette.types import Receive, Scope, Send
 from gateway.problems import GatewayError
 
 T = TypeVar("T")
-SEND_STALL_S: Final = 60.0  # a client that takes nothing for this long has gone away
+SLOW_READER: Final = "starshade.slow_reader"
+"""Set in a request's ASGI state when its connection was cut because nobody read the answer."""
 
 
 class StreamedBody(Response):
     """Sends each item as it comes, without buffering, and stops when the client disconnects.
 
     `on_close` runs in every case, also when the source was never started; closing a generator
-    that never ran does not run its `finally`.
+    that never ran does not run its `finally`. `on_slow_reader` runs before it when the server cut
+    the connection because nobody read.
     """
 
     def __init__(
@@ -30,10 +32,12 @@ class StreamedBody(Response):
         *,
         on_close: Callable[[], Awaitable[None]],
         media_type: str,
+        on_slow_reader: Callable[[], None] = lambda: None,
     ) -> None:
         # Response.__init__ would set a content-length for an empty body
         self.source = source
         self.on_close = on_close
+        self.on_slow_reader = on_slow_reader
         self.status_code = 200
         self.media_type = media_type
         self.background = None
@@ -49,6 +53,8 @@ class StreamedBody(Response):
                 await _cancelled(watcher)
                 await _cancelled(sender)
             finally:
+                if scope.get("state", {}).get(SLOW_READER):
+                    self.on_slow_reader()
                 try:
                     await self.source.aclose()
                 finally:
@@ -65,8 +71,7 @@ class StreamedBody(Response):
             }
         )
         async for chunk in self.source:
-            async with asyncio.timeout(SEND_STALL_S):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -81,7 +81,10 @@ async def _answer(
     if call.is_streamed:
         streamed = _Streamed(exchange, trace)
         response = StreamedBody(
-            streamed.events(), on_close=streamed.close, media_type=sse.MEDIA_TYPE
+            streamed.events(),
+            on_close=streamed.close,
+            media_type=sse.MEDIA_TYPE,
+            on_slow_reader=streamed.was_not_read,
         )
         response.headers.update(limits)
         return response
@@ -97,6 +100,8 @@ async def _read_call(request: Request, endpoint: Endpoint) -> Call:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:
         raise GatewayError("unsupported_media_type", f"Send the request as {JSON}.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise GatewayError("unsupported_media_type", "Send the request without Content-Encoding.")
     try:
         body = await request.body()
     except ClientDisconnect:
@@ -119,6 +124,10 @@ class _Streamed:
             async for data in events:
                 yield data
         self._is_whole = True
+
+    def was_not_read(self) -> None:
+        if self._trace.facts.error_code is None:
+            self._trace.facts.fail("slow_reader", status=200)
 
     async def close(self) -> None:
         if not self._is_whole and self._trace.facts.error_code is None:

@@ -6,9 +6,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import uvicorn
@@ -22,16 +23,20 @@ from gateway.connections import BoundedProtocol, BoundedServer
 from gateway.paths import Paths
 from gateway.probes import client_context
 from gateway.sockets import listen_tcp
+from gateway.streaming import StreamedBody
 
 DEADLINE_S = 0.5
 KEEP_ALIVE_S = 1
 MAX_CONNECTIONS = 4
 PATIENCE_S = 15.0
+PIECE = b"x" * 4096
+LARGE_BYTES = 32 << 20  # more than the sockets of both sides hold
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class HastyProtocol(BoundedProtocol):
     header_deadline_s = DEADLINE_S
+    reader_stall_s = DEADLINE_S
     max_connections = MAX_CONNECTIONS
 
 
@@ -53,7 +58,44 @@ async def _slow(_request: Request) -> Response:
     return StreamingResponse(pieces())
 
 
-APP = Starlette(routes=[Route("/", _here, methods=["GET", "POST"]), Route("/slow", _slow)])
+class _Endless:
+    """A stream without an end, and how each one ended."""
+
+    def __init__(self) -> None:
+        self.ends: SimpleQueue[str] = SimpleQueue()
+
+    async def __call__(self, _request: Request) -> Response:
+        reasons: list[str] = []
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            while True:
+                await asyncio.sleep(0)
+                yield PIECE
+
+        async def close() -> None:
+            self.ends.put("".join(reasons) or "left")
+
+        return StreamedBody(
+            pieces(),
+            on_close=close,
+            media_type="text/plain",
+            on_slow_reader=lambda: reasons.append("slow"),
+        )
+
+
+async def _large(_request: Request) -> Response:
+    return Response(b"x" * LARGE_BYTES)
+
+
+ENDLESS = _Endless()
+APP = Starlette(
+    routes=[
+        Route("/", _here, methods=["GET", "POST"]),
+        Route("/slow", _slow),
+        Route("/endless", ENDLESS.__call__),
+        Route("/large", _large),
+    ]
+)
 
 
 @contextmanager
@@ -179,3 +221,49 @@ def test_a_tls_handshake_has_a_deadline_too(tmp_path: Path) -> None:
             ask(wrapped)
             wrapped.sendall(GET[:20])
             assert seconds_until_cut(wrapped) < PATIENCE_S / 3
+
+
+def test_an_answer_that_nobody_reads_ends_with_its_connection() -> None:
+    with serving() as port, closing(connect(port)) as silent:
+        silent.sendall(GET.replace(b"/ ", b"/endless ", 1))
+        assert ENDLESS.ends.get(timeout=PATIENCE_S) == "slow"
+        with closing(connect(port)) as other:
+            ask(other)
+
+
+def test_over_tls_too_and_with_no_more_in_memory(tmp_path: Path) -> None:
+    paths = Paths(state_dir=tmp_path / "state", cache_dir=tmp_path / "cache")
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
+    tls.ensure_certificates(paths, (), at=now)
+    with serving(tls.server_context(paths)) as port:
+        raw = connect(port)
+        with closing(client_context(paths).wrap_socket(raw, server_hostname="localhost")) as silent:
+            silent.sendall(GET.replace(b"/ ", b"/endless ", 1))
+            assert ENDLESS.ends.get(timeout=PATIENCE_S) == "slow"
+
+
+def test_a_whole_answer_that_nobody_reads_holds_nothing_either() -> None:
+    with serving() as port, closing(connect(port)) as silent:
+        silent.sendall(GET.replace(b"/ ", b"/large ", 1))
+        time.sleep(DEADLINE_S * 2)  # the cut came meanwhile: what the kernels hold is all there is
+        assert 0 < len(read_to_end(silent)) < LARGE_BYTES
+
+
+def test_a_client_that_reads_on_is_not_cut_and_one_that_leaves_was_not_slow() -> None:
+    with serving() as port, closing(connect(port)) as steady:
+        steady.sendall(GET.replace(b"/ ", b"/endless ", 1))
+        until_s = time.monotonic() + 4 * DEADLINE_S
+        while time.monotonic() < until_s:
+            assert steady.recv(1 << 20)
+            time.sleep(DEADLINE_S / 10)
+        assert ENDLESS.ends.empty()
+        steady.close()
+        assert ENDLESS.ends.get(timeout=PATIENCE_S) == "left"
+
+
+def read_to_end(client: socket.socket) -> bytes:
+    answer = bytearray()
+    with suppress(ConnectionError):
+        while piece := client.recv(1 << 20):
+            answer += piece
+    return bytes(answer)

@@ -1,5 +1,6 @@
 """What does a client get for each kind of bad request?  Over a real socket; the worker lives on."""
 
+import gzip
 import http.client
 import json
 import socket
@@ -127,6 +128,16 @@ def test_a_wrong_key_is_refused_before_the_body_is_judged(stack: Stack) -> None:
         "/v1/chat/completions", content=b"{", headers={"authorization": "Bearer no"}
     )
     refused(response, 401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, zstd"])
+def test_a_compressed_body_is_not_inflated(stack: Stack, encoding: str) -> None:
+    response = stack.client.post(
+        "/v1/chat/completions",
+        content=gzip.compress(json.dumps(chat_body()).encode()),
+        headers={"content-type": "application/json", "content-encoding": encoding},
+    )
+    refused(response, 415, "unsupported_media_type")
 
 
 def test_oversized_body(stack: Stack) -> None:

@@ -1,6 +1,8 @@
 """Is a sealed response believed only when its last chunk verified?  A worker cheats at the end."""
 
+import gzip
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ class CheatingWorker:
 
     write: Write = staticmethod(lambda sealer: b"")
     refusal: str | None = None
+    packed: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -35,6 +38,10 @@ class CheatingWorker:
             await send({"type": "lifespan.startup.complete"})
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
+            return
+        if self.packed is not None:
+            headers = {"content-encoding": "gzip"}
+            await Response(self.packed, headers=headers)(scope, receive, send)
             return
         opened = ServerRequest({7: KEY})
         opened.open_message(await Request(scope, receive).body())
@@ -120,6 +127,24 @@ async def test_other_refusals_may_not(
     with pytest.raises(GatewayError) as caught:
         await read(path)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("path_", ["/keys", "/attestation"])
+async def test_a_compressed_answer_is_not_inflated(
+    served: tuple[CheatingWorker, Path], monkeypatch: pytest.MonkeyPatch, path_: str
+) -> None:
+    app, path = served
+    monkeypatch.setattr(app, "packed", gzip.compress(bytes(64 << 20), 9))
+    client = WorkerClient(f"unix:{path}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(GatewayError, match="compressed") as caught:
+            await client.get(path_, max_bytes=1 << 20)
+        assert caught.value.code == "upstream_error"
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+        await client.retire()
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
