@@ -20,6 +20,7 @@ TokenMasks: TypeAlias = npt.NDArray[np.uint32]
 
 MAX_GRAMMAR_CHARS = 32_768
 MAX_CHOICES = 512
+JSON_WHITESPACE = r"[\x20\x0A\x0D\x09]{0,16}"  # without a bound a model may indent for ever
 ANY_OBJECT_SCHEMA = '{"type":"object"}'
 
 

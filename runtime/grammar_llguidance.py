@@ -14,7 +14,7 @@ from typing import Any, Final
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from runtime.errors import GrammarFailed, InvalidGrammar
-from runtime.grammar import GrammarSpec, GrammarVocabulary, TokenMasks
+from runtime.grammar import JSON_WHITESPACE, GrammarSpec, GrammarVocabulary, TokenMasks
 
 _INITIAL_LEXER_FUEL: Final = 500_000  # about 10 ms [llguidance LLParserLimits]
 _STEP_LEXER_FUEL: Final = 50_000  # about 4 ms a mask
@@ -23,7 +23,6 @@ _MAX_LEXER_STATES: Final = 25_000  # 1 to 2 kB each
 _MAX_GRAMMAR_SIZE: Final = 50_000
 _MAX_ITEMS_IN_ROW: Final = 1_000
 _MAX_CACHED: Final = 64
-_WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{0,16}"  # without a bound a model may indent for ever
 
 
 class LlguidanceCompiler:
@@ -119,7 +118,7 @@ def _grammar(spec: GrammarSpec) -> str:
         return LLMatcher.grammar_from_lark(source)
     try:
         return LLMatcher.grammar_from_json_schema(
-            source, overrides={"whitespace_pattern": _WHITESPACE}
+            source, overrides={"whitespace_pattern": JSON_WHITESPACE}
         )
     except ValueError:
         raise InvalidGrammar("the JSON schema is no JSON object") from None

@@ -1,50 +1,59 @@
-"""What do a chat request's parameters mean to the engine?"""
+"""What do a request's parameters mean to the engine?"""
 
-import json
+import asyncio
+from collections.abc import Callable
 
-from gateway.response_format import JsonSchemaFormat, TextFormat
-from gateway.schemas import ChatRequest
-from runtime import GrammarSpec, SamplingParams
-from runtime.grammar import ANY_OBJECT_SCHEMA
+from gateway.problems import GatewayError
+from gateway.schemas.sampling import SamplingFields
+from gateway.worker.job import ServedModel
+from runtime import GrammarSpec, InvalidGrammar, SamplingParams
 
 
-def sampling_params(chat: ChatRequest, *, limit: int) -> SamplingParams:
-    """``limit`` is the room that the context leaves. Raises: runtime.InvalidSampling."""
-    asked = chat.output_token_limit
+def sampling_params(
+    fields: SamplingFields, *, limit: int, asked: int | None, logprobs: int | None
+) -> SamplingParams:
+    """``limit`` is the room that the context leaves, ``asked`` the client's own bound.
+
+    Raises: runtime.InvalidSampling.
+    """
     return SamplingParams(
         max_tokens=limit if asked is None else min(asked, limit),
-        temperature=1.0 if chat.temperature is None else chat.temperature,
-        top_p=1.0 if chat.top_p is None else chat.top_p,
-        top_k=chat.top_k or 0,
-        min_p=chat.min_p or 0.0,
-        seed=chat.seed,
-        logit_bias={int(token_id): bias for token_id, bias in (chat.logit_bias or {}).items()},
-        presence_penalty=chat.presence_penalty or 0.0,
-        frequency_penalty=chat.frequency_penalty or 0.0,
-        repetition_penalty=1.0 if chat.repetition_penalty is None else chat.repetition_penalty,
-        logprobs=chat.num_top_logprobs,
-        stop=chat.stop_strings(),
-        ignore_eos=bool(chat.ignore_eos),
+        temperature=1.0 if fields.temperature is None else fields.temperature,
+        top_p=1.0 if fields.top_p is None else fields.top_p,
+        top_k=fields.top_k or 0,
+        min_p=fields.min_p or 0.0,
+        seed=fields.seed,
+        logit_bias={int(token_id): bias for token_id, bias in (fields.logit_bias or {}).items()},
+        presence_penalty=fields.presence_penalty or 0.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        repetition_penalty=(
+            1.0 if fields.repetition_penalty is None else fields.repetition_penalty
+        ),
+        logprobs=logprobs,
+        stop=fields.stop_strings(),
+        ignore_eos=bool(fields.ignore_eos),
     )
 
 
-def grammar_parameter(chat: ChatRequest) -> str | None:
-    """Which parameter asks for a grammar; there is at most one."""
-    if chat.guided_regex is not None:
-        return "guided_regex"
-    if chat.guided_choice is not None:
-        return "guided_choice"
-    is_free = chat.response_format is None or isinstance(chat.response_format, TextFormat)
-    return None if is_free else "response_format"
+def guided_spec(fields: SamplingFields) -> GrammarSpec:
+    """Of a request with a ``guided_parameter``. Raises: runtime.InvalidGrammar, too large."""
+    if fields.guided_regex is not None:
+        return GrammarSpec(kind="regex", sources=(fields.guided_regex,))
+    return GrammarSpec(kind="choice", sources=tuple(fields.guided_choice or ()))
 
 
-def grammar_spec(chat: ChatRequest) -> GrammarSpec:
-    """Of a request with a ``grammar_parameter``. Raises: runtime.InvalidGrammar, too large."""
-    if chat.guided_regex is not None:
-        return GrammarSpec(kind="regex", sources=(chat.guided_regex,))
-    if chat.guided_choice is not None:
-        return GrammarSpec(kind="choice", sources=tuple(chat.guided_choice))
-    schema = ANY_OBJECT_SCHEMA
-    if isinstance(chat.response_format, JsonSchemaFormat):
-        schema = json.dumps(chat.response_format.json_schema.schema_object, ensure_ascii=False)
-    return GrammarSpec(kind="json_schema", sources=(schema,))
+async def compiled(
+    model: ServedModel, make: Callable[[], GrammarSpec], *, param: str
+) -> GrammarSpec:
+    """Compiled here, in a thread: the engine finds it in the compiler's cache.
+
+    Raises: GatewayError `invalid_grammar`.
+    """
+    if model.grammars is None:
+        raise GatewayError("unsupported_parameter", "This worker has no grammars.", param=param)
+    try:
+        spec = make()
+        await asyncio.to_thread(model.grammars.compile, spec)
+    except InvalidGrammar as err:
+        raise GatewayError(err.code, str(err), param=param) from err
+    return spec

@@ -38,7 +38,9 @@ from gateway.process import (
 from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
 from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
 from gateway.worker.bridge import EngineBridge, SteppedEngine
-from gateway.worker.completions import ChatService, ChatTokenizer
+from gateway.worker.job import ServedModel, ServiceTokenizer
+from gateway.worker.obfuscation import random_filler
+from gateway.worker.service import EngineService
 from runtime import (
     Engine,
     EngineConfig,
@@ -61,7 +63,7 @@ class LoadedEngine:
     """An engine with what is served around it."""
 
     engine: SteppedEngine
-    tokenizer: ChatTokenizer
+    tokenizer: ServiceTokenizer
     max_context_tokens: int
     weights_sha256: str
     grammars: GrammarCompiler | None = None
@@ -164,21 +166,24 @@ async def _load_worker(
             lifetime=min(opens_for, KEYSET_LIFETIME),
         )
 
-    chat = ChatService(
-        tokenizer=loaded.tokenizer,
-        model_name=model_name,
-        max_context_tokens=loaded.max_context_tokens,
+    service = EngineService(
+        ServedModel(
+            name=model_name,
+            tokenizer=loaded.tokenizer,
+            max_context_tokens=loaded.max_context_tokens,
+            grammars=loaded.grammars,
+            unix_s=time.time,  # noqa: TID251 - the process edge
+            filler=random_filler(os.urandom),
+        ),
         bridge=bridge,
         clock_ns=clocks.monotonic_ns,
-        unix_s=time.time,  # noqa: TID251 - the process edge
         report=tracing.generated,
-        grammars=loaded.grammars,
     )
     state.ready = ReadyWorker(  # 4
         model_name=model_name,
         weights_sha256=loaded.weights_sha256,
         attester=Attester(tee=tee, facts=facts, utc_now=utc_now),
-        service=chat,
+        service=service,
         bridge=bridge,
         latest_step=lambda: stats.latest,
     )

@@ -60,6 +60,7 @@ class ChatTemplates:
         self._sandbox = TemplateSandbox()
         self._templates = {name: self._compile(source) for name, source in sources.items()}
         self._special_texts = dict(special_texts)
+        self.writes_tool_calls = _writes_tool_calls(sources.get("tool_use", sources["default"]))
         self._guard = _Guard(control_texts)
 
     def render(
@@ -159,6 +160,13 @@ class _Guard:
             if value[-length:] in self._prefixes:
                 return value[:-length] + _broken(value[-length:], marker)
         return value
+
+
+def _writes_tool_calls(source: str) -> bool:
+    """Whether a template offers tools, and has calls written as JSON between `<tool_call>` tags
+    [Hermes Function Calling; Qwen2.5 and Qwen3]. Qwen3-Coder has another form between such tags.
+    """
+    return "tools" in source and "<tool_call>" in source and "<function=" not in source
 
 
 def _broken(spelling: str, marker: str) -> str:

@@ -53,6 +53,20 @@ class Tokenizer:
         """Control tokens, which no plain text becomes."""
         return self._control_ids
 
+    @property
+    def writes_tool_calls(self) -> bool:
+        """Whether the chat template offers tools, to be called as JSON between `<tool_call>` tags;
+        other templates may pass over tools without a word.
+        """
+        return self._templates.writes_tool_calls
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """A text for the model to go on with; what it spells is no control token.
+
+        Raises: InvalidPrompt when the text has a lone surrogate.
+        """
+        return self._first_ids + self._encode(text, self._plain)
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of ``text``; with ``special`` the control tokens it spells count as such.
 

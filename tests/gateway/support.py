@@ -49,11 +49,22 @@ class HashTokenizer:
 
     token_bytes = tuple(piece.encode() for piece in PIECES)
 
+    writes_tool_calls = False
+
     def encode_chat(
-        self, messages: Sequence[Mapping[str, str]], *, now: datetime | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime | None = None,
     ) -> list[int]:
-        text = "".join(f"{message['role'][0]}{message['content']}" for message in messages)
+        return self.encode_prompt("".join(f"{m['role'][0]}{m['content']}" for m in messages))
+
+    def encode_prompt(self, text: str) -> list[int]:
         return [1 + ord(char) % (VOCAB_SIZE - 1) for char in text]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(PIECES[token_id] for token_id in token_ids)
 
     def detokenizer(self) -> FakeDetokenizer:
         return FakeDetokenizer()

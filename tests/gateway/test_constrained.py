@@ -13,8 +13,9 @@ import pytest
 
 from gateway.observe import EngineFacts
 from gateway.worker.bridge import EngineBridge
-from gateway.worker.completions import ChatService
 from gateway.worker.inner import InnerRequest
+from gateway.worker.job import ServedModel
+from gateway.worker.service import EngineService
 from gateway.worker.wiring import LoadedEngine, load_model_engine
 from runtime import NullObserver
 from tests.gateway.support import make_config
@@ -41,23 +42,26 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedEngine:
 
 
 @pytest.fixture
-async def service(loaded: LoadedEngine) -> AsyncIterator[ChatService]:
+async def service(loaded: LoadedEngine) -> AsyncIterator[EngineService]:
     bridge = EngineBridge(loaded.engine, loop=asyncio.get_running_loop())
     bridge.start()
-    yield ChatService(
-        tokenizer=loaded.tokenizer,
-        model_name="tiny",
-        max_context_tokens=loaded.max_context_tokens,
+    yield EngineService(
+        ServedModel(
+            name="tiny",
+            tokenizer=loaded.tokenizer,
+            max_context_tokens=loaded.max_context_tokens,
+            grammars=loaded.grammars,
+            unix_s=lambda: 0.0,
+            filler=lambda num_bytes: "",
+        ),
         bridge=bridge,
         clock_ns=time.monotonic_ns,
-        unix_s=lambda: 0.0,
         report=lambda facts: None,
-        grammars=loaded.grammars,
     )
     await bridge.stop()
 
 
-async def ask(service: ChatService, **members: Any) -> tuple[int, Json | list[Json]]:
+async def ask(service: EngineService, **members: Any) -> tuple[int, Json | list[Json]]:
     body = {"model": "tiny", "messages": [{"role": "user", "content": "the user"}], "seed": 1}
     request = InnerRequest(
         method="POST",
@@ -76,7 +80,7 @@ async def ask(service: ChatService, **members: Any) -> tuple[int, Json | list[Js
     return response.status, [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-async def text_of(service: ChatService, **members: Any) -> tuple[str, str]:
+async def text_of(service: EngineService, **members: Any) -> tuple[str, str]:
     status, answer = await ask(service, **members)
     assert status == 200, answer
     if isinstance(answer, list):
@@ -88,7 +92,7 @@ async def text_of(service: ChatService, **members: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("temperature", [0, 1.2])
-async def test_json_of_a_schema(service: ChatService, stream: bool, temperature: float) -> None:
+async def test_json_of_a_schema(service: EngineService, stream: bool, temperature: float) -> None:
     wanted = {
         "type": "json_schema",
         "json_schema": {"name": "person", "schema": PERSON, "strict": True},
@@ -103,7 +107,7 @@ async def test_json_of_a_schema(service: ChatService, stream: bool, temperature:
     assert person["age"] in (1, 22, 333)
 
 
-async def test_a_json_object_that_is_cut_short_says_so(service: ChatService) -> None:
+async def test_a_json_object_that_is_cut_short_says_so(service: EngineService) -> None:
     text, reason = await text_of(
         service, response_format={"type": "json_object"}, temperature=1, max_tokens=5
     )
@@ -112,7 +116,7 @@ async def test_a_json_object_that_is_cut_short_says_so(service: ChatService) -> 
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_an_expression_and_a_choice(service: ChatService, seed: int) -> None:
+async def test_an_expression_and_a_choice(service: EngineService, seed: int) -> None:
     text, reason = await text_of(
         service, guided_regex="[a-f]{3,9}-(the user)+!?", seed=seed, ignore_eos=True
     )
@@ -123,7 +127,7 @@ async def test_an_expression_and_a_choice(service: ChatService, seed: int) -> No
     assert reason == "stop"
 
 
-async def test_constrained_and_free_answers_share_a_batch(service: ChatService) -> None:
+async def test_constrained_and_free_answers_share_a_batch(service: EngineService) -> None:
     wanted: list[Json] = [
         {"guided_choice": ["alpha", "beta"], "seed": 7},
         {"max_tokens": 30, "temperature": 0},
@@ -156,7 +160,9 @@ async def test_constrained_and_free_answers_share_a_batch(service: ChatService) 
     ],
     ids=str,
 )
-async def test_what_is_refused(service: ChatService, members: Json, code: str, param: str) -> None:
+async def test_what_is_refused(
+    service: EngineService, members: Json, code: str, param: str
+) -> None:
     status, answer = await ask(service, **members)
     assert isinstance(answer, dict)
     assert status == 400
@@ -164,7 +170,7 @@ async def test_what_is_refused(service: ChatService, members: Json, code: str, p
 
 
 async def test_a_bias_decides_and_log_probabilities_do_not_hear_of_it(
-    service: ChatService, loaded: LoadedEngine
+    service: EngineService, loaded: LoadedEngine
 ) -> None:
     token_bytes = loaded.tokenizer.token_bytes
     token_id = token_bytes.index(b"x")
@@ -189,7 +195,7 @@ async def test_a_bias_decides_and_log_probabilities_do_not_hear_of_it(
 
 
 async def test_the_end_of_an_answer_is_no_part_of_its_log_probabilities(
-    service: ChatService, loaded: LoadedEngine
+    service: EngineService, loaded: LoadedEngine
 ) -> None:
     (end, *_) = sorted(loaded.tokenizer.eos_token_ids)
     _, answer = await ask(

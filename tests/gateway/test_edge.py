@@ -61,7 +61,7 @@ def test_streamed_answer_equals_the_whole_one(stack: Stack) -> None:
         stack.chat(ignore_eos=True, stream=True, stream_options={"include_usage": True})
     )
     first, *content, finish, usage = events
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     text = "".join(event["choices"][0]["delta"]["content"] for event in content)
     assert text == whole["choices"][0]["message"]["content"]
     assert finish["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "length"}
@@ -86,7 +86,7 @@ def test_unknown_model(stack: Stack) -> None:
 
 
 def test_unsupported_parameter(stack: Stack) -> None:
-    refused(stack.chat(n=3), 400, "unsupported_parameter", "n")
+    refused(stack.chat(best_of=3), 400, "unsupported_parameter", "best_of")
 
 
 def test_malformed_json(stack: Stack) -> None:

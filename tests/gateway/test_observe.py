@@ -163,7 +163,7 @@ def _reattested(stack: Stack, directory: WorkerDirectory) -> str | None:
 
 def test_requests_that_never_left(stack: Stack) -> None:
     stack.client.post("/v1/chat/completions", headers={"authorization": "Bearer x"})
-    stack.chat(n=2)
+    stack.chat(best_of=2)
     stack.chat(model="prompt-in-the-model-name")
     wait_until(lambda: len(stack.spans("chat")) == 3)
     found = {

@@ -71,15 +71,15 @@ def test_not_json(body: bytes) -> None:
         ({"stop": 3}, "invalid_type", "stop"),
         ({"stream": "yes"}, "invalid_type", "stream"),
         ({"stream_options": {"x": 1}}, "unsupported_parameter", "stream_options.x"),
-        ({"n": 2}, "unsupported_parameter", "n"),
-        ({"n": True}, "unsupported_parameter", "n"),
-        ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+        ({"n": 17}, "invalid_value", "n"),
+        ({"n": True}, "invalid_type", "n"),
+        ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools[0].function"),
         ({"logprobs": 1}, "invalid_type", "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
         ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
         ({"response_format": "json"}, "invalid_type", "response_format"),
         ({"response_format": {}}, "missing_required_parameter", "response_format.type"),
-        ({"response_format": {"type": "xml"}}, "unsupported_parameter", "response_format"),
+        ({"response_format": {"type": "xml"}}, "unsupported_parameter", "response_format.type"),
         (
             {"response_format": {"type": "json_schema"}},
             "missing_required_parameter",
@@ -137,7 +137,7 @@ def test_values_that_ask_for_nothing_are_accepted() -> None:
         user="someone",
         temperature=None,
     )
-    asked = {"model", "messages", "logprobs", "response_format", "frequency_penalty"}
+    asked = {"model", "messages", "logprobs", "response_format", "frequency_penalty", "n", "tools"}
     assert set(json.loads(inner_body(request))) == asked
 
 

@@ -5,28 +5,24 @@ https://platform.openai.com/docs/guides/structured-outputs
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gateway.schemas.wire import Wire
 
 MAX_SCHEMA_NAME_CHARS: Final = 64  # OpenAI's bound
 MAX_DESCRIPTION_CHARS: Final = 4096
 TAGS: Final = frozenset({"text", "json_object", "json_schema"})
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
-    )
-
-
-class TextFormat(_Wire):
+class TextFormat(Wire):
     type: Literal["text"]
 
 
-class JsonObjectFormat(_Wire):
+class JsonObjectFormat(Wire):
     type: Literal["json_object"]
 
 
-class JsonSchema(_Wire):
+class JsonSchema(Wire):
     """``name``, ``description`` and ``strict`` change nothing: the schema is always followed."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_SCHEMA_NAME_CHARS)]
@@ -36,7 +32,7 @@ class JsonSchema(_Wire):
     strict: bool | None = None
 
 
-class JsonSchemaFormat(_Wire):
+class JsonSchemaFormat(Wire):
     type: Literal["json_schema"]
     json_schema: JsonSchema
 

@@ -1,0 +1,173 @@
+"""What do all wire models have in common, and how is what they refuse told?
+
+A refusal names the parameter and the kind of mistake, never the value.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from gateway.problems import GatewayError
+
+MAX_MODEL_NAME_CHARS: Final = 128
+_MAX_SHOWN_PARAM_CHARS: Final = 96
+MAX_BRANCH_DEPTH: Final = 3  # our unions are members of the request or of its lists
+_DISCRIMINATORS: Final = ("role", "type")  # what tells the branches of our unions apart
+_TYPES_OF_MESSAGE: Final = (".type", ".mode")
+
+IGNORED_PARAMETERS: Final = frozenset({"user", "safety_identifier", "prompt_cache_key"})
+"""Labels of the end user and hints for a cache that the credential salts: accepted for
+compatibility, never stored or forwarded."""
+
+
+def _require_unicode(text: str) -> str:
+    """JSON can escape half a surrogate pair [RFC 8259 sec. 8.2]; no encoding has bytes for it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("lone_surrogate", "String has a lone surrogate") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_require_unicode)]
+ModelName = Annotated[str, Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS)]
+
+
+class Wire(BaseModel):
+    """Strict, closed, frozen; its errors do not quote what was sent."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+WireT = TypeVar("WireT", bound=Wire)
+Tags: TypeAlias = Mapping[str, Collection[str]]
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Raises: GatewayError `invalid_json`, `invalid_type`. The parser's own error, which can quote
+    the body, is not chained.
+    """
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise GatewayError("invalid_json", "The request body is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise GatewayError("invalid_type", "The request body must be a JSON object.")
+    return value
+
+
+def validated(
+    model: type[WireT],
+    value: Mapping[str, Any],
+    *,
+    neutral: Mapping[str, tuple[Any, ...]],
+    tags: Tags = MappingProxyType({}),
+) -> WireT:
+    """`value` as a `model`. `neutral`: what may be said of parameters that it does not know;
+    `tags`: which members are unions, and the names of their branches.
+
+    Raises: GatewayError `invalid_type`, `invalid_value`, `missing_required_parameter`,
+    `unsupported_parameter`; `param` names the place.
+    """
+    known = {name: item for name, item in value.items() if _is_kept(model, neutral, name, item)}
+    try:
+        return model.model_validate(known)
+    except ValidationError as err:
+        failure = _first_failure(err, tags)
+    raise failure
+
+
+def compact_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _is_kept(
+    model: type[Wire], neutral: Mapping[str, tuple[Any, ...]], name: str, item: Any
+) -> bool:
+    field = model.model_fields.get(name)
+    if field is not None:
+        return item is not None or field.is_required()
+    if item is None or name in IGNORED_PARAMETERS:
+        return False
+    values = neutral.get(name, ())
+    if any(type(item) is type(accepted) and item == accepted for accepted in values):
+        return False
+    shown = _shown(name)
+    raise GatewayError(
+        "unsupported_parameter", f"Unsupported parameter: '{shown}' (or its value).", param=shown
+    )
+
+
+def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
+    """The most telling of pydantic's findings; inputs are never part of the message."""
+    details = err.errors(include_url=False, include_context=False, include_input=False)
+    detail = max(details, key=lambda found: (len(found["loc"]), not _is_type(found["type"])))
+    if details[0]["type"] == "missing":
+        detail = details[0]
+    kind, param = str(detail["type"]), _param_path(detail["loc"], tags)
+    if kind == "missing":
+        return _missing(param)
+    if kind == "extra_forbidden":
+        return GatewayError(
+            "unsupported_parameter", f"Unsupported parameter: '{param}'.", param=param
+        )
+    if kind.startswith("union_tag"):
+        name = next((n for n in _DISCRIMINATORS if f"'{n}'" in detail["msg"]), "type")
+        if kind == "union_tag_not_found":
+            return _missing(f"{param}.{name}")
+        code = "invalid_value" if name == "role" else "unsupported_parameter"
+        param = f"{param}.{name}"
+        return GatewayError(code, f"Unsupported value for '{param}'.", param=param)
+    if kind == "literal_error" and param.endswith(_TYPES_OF_MESSAGE):
+        return GatewayError(
+            "unsupported_parameter",
+            f"Unsupported value for '{param}': {detail['msg']}.",
+            param=param,
+        )
+    code = "invalid_type" if _is_type(kind) else "invalid_value"
+    return GatewayError(code, f"Invalid '{param}': {detail['msg']}.", param=param)
+
+
+def _missing(param: str) -> GatewayError:
+    return GatewayError(
+        "missing_required_parameter", f"Missing required parameter: '{param}'.", param=param
+    )
+
+
+def _is_type(kind: str) -> bool:
+    return kind.endswith("_type")
+
+
+def _param_path(loc: tuple[int | str, ...], tags: Tags) -> str:
+    """`messages[0].content`: without the names that pydantic adds for union branches."""
+    path = ""
+    for at, item in enumerate(loc):
+        if isinstance(item, int):
+            path += f"[{item}]"
+        elif not _is_branch(loc, at, tags):
+            path += f".{item}" if path else item
+    return _shown(path)
+
+
+def _is_branch(loc: tuple[int | str, ...], at: int, tags: Tags) -> bool:
+    """A tag stands behind the name of the member, or behind its index in it."""
+    item = str(loc[at])
+    if item in {"str", "constrained-str"} or item.startswith(("list[", "function-")):
+        return True
+    member = next((name for name in reversed(loc[:at]) if isinstance(name, str)), "")
+    return item in tags.get(member, ()) and at <= MAX_BRANCH_DEPTH
+
+
+def _shown(name: str) -> str:
+    printable = "".join(char for char in name if char.isprintable())
+    return printable[:_MAX_SHOWN_PARAM_CHARS]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
