@@ -18,6 +18,7 @@ from gateway.edge import FaultBarrier, gateway_error_response, http_error_respon
 from gateway.endpoints import ENDPOINTS
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
+from gateway.receipts import OpenReceipt
 from gateway.routes import evidence, health, inference, models, receipts
 from gateway.services import Services
 from gateway.witness import Witness
@@ -60,7 +61,12 @@ class GatewayApp:
             routes=ROUTES,
             lifespan=self._lifespan,
             middleware=[
-                Middleware(Witness, book=services.receipts, counts=is_witnessed),
+                Middleware(
+                    Witness,
+                    book=services.receipts,
+                    counts=is_witnessed,
+                    on_ended=self._note_refusal,
+                ),
                 Middleware(FaultBarrier),
                 Middleware(
                     ConcurrencyLimit, max_open=limits.max_concurrent_streams, counts=is_keyed
@@ -94,6 +100,16 @@ class GatewayApp:
         finally:
             await self.services.directory.stop()
             await self._on_stopped()
+
+    def _note_refusal(self, receipt: OpenReceipt) -> None:
+        """In the audit log, with the precise class that the answer does not tell."""
+        if receipt.outcome not in ("refused", "failed") or receipt.code is None:
+            return
+        fields: dict[str, str | int] = {"endpoint": receipt.endpoint, "status": receipt.status or 0}
+        if receipt.owner is not None:
+            fields |= {"key": receipt.owner.key_id, "receipt": receipt.id}
+        detail = None if receipt.refusal is None else receipt.refusal.detail_code
+        self.services.audit.refused(receipt.code, detail, **fields)
 
 
 def is_witnessed(scope: Scope) -> bool:

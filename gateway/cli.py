@@ -31,6 +31,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
     lazy={
         "up": ("gateway.up:up", "Start a worker, the gateway and the dashboard on this machine."),
         "attest": ("attestation.cli:attest", "Verify evidence and explain the verdict."),
+        "audit": ("gateway.audit_cli:audit", "Show the audit log, and check that it is whole."),
         "receipt": (
             "attestation.commands.receipt:receipt",
             "Check the signed receipts of requests.",

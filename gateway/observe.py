@@ -78,6 +78,7 @@ class AttestFacts:
     weights_sha256: str | None = None
     result: AttestationResult | None = None
     lease_not_after: datetime | None = None
+    has_verdict: bool = True  # else the worker could not be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,10 @@ class Paths:
         return self.state_dir / "telemetry.db"
 
     @property
+    def audit_head(self) -> Path:
+        return self.state_dir / "audit-head.json"
+
+    @property
     def dev_api_key(self) -> Path:
         return self.state_dir / "dev-api-key"
 

@@ -8,6 +8,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 
 from attestation.sampling import sampling_digest
+from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
 from gateway.drain import Drain
 from gateway.observe import Tracing
@@ -27,6 +28,7 @@ class Services:
     directory: WorkerDirectory
     relay: Relay
     receipts: ReceiptBook
+    audit: AuditLog
     quotas: Quotas
     tracing: Tracing
     drain: Drain

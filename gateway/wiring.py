@@ -26,6 +26,8 @@ from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
+from gateway.audit import GATEWAY_STARTED, GATEWAY_STOPPED, AuditLog
+from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
 from gateway.collateral import Completer
 from gateway.config import StarshadeConfig
@@ -34,7 +36,7 @@ from gateway.db.writer import DatabaseWriter
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
-from gateway.observe import Clocks, Tracing
+from gateway.observe import AttestFacts, Clocks, Tracing
 from gateway.problems import GatewayError
 from gateway.process import (
     GuestOpener,
@@ -80,6 +82,18 @@ def build_gateway_app(
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=_GATEWAY_ID)
     drain = Drain(drain_s=own_drain_s(config.gateway.drain_s))
     verified = VerifiedCache()
+    writer = DatabaseWriter(engine, monotonic_ns=clocks.monotonic_ns)
+    audit = AuditLog(
+        writer,
+        head_file=HeadFile(config.paths.audit_head, monotonic_ns=clocks.monotonic_ns),
+        utc_now=utc_now,
+        monotonic_ns=clocks.monotonic_ns,
+    )
+
+    def attested(facts: AttestFacts) -> None:
+        tracing.attested(facts)
+        audit.attested(facts)
+
     directory = WorkerDirectory(
         [
             (node_id, _attestation(address, config, policy, verified, clocks))
@@ -88,7 +102,7 @@ def build_gateway_app(
         utc_now=utc_now,
         clocks=clocks,
         jitter=random.random,  # noqa: TID251 - the process edge
-        report=tracing.attested,
+        report=attested,
     )
     relay = Relay(
         directory=directory,
@@ -101,14 +115,13 @@ def build_gateway_app(
         clocks=clocks,
         log_fault=lambda description: _log.error("a stream failed: %s", description),
     )
-    writer = DatabaseWriter(engine, monotonic_ns=clocks.monotonic_ns)
     receipts = ReceiptBook(
         engine=engine,
         writer=writer,
         key=Ed25519PrivateKey.generate(),
         replica=_GATEWAY_ID,
         policy_sha256=lambda: policy.sha256,
-        audit_head=lambda: None,
+        audit_head=lambda: audit.head,
         utc_now=utc_now,
         monotonic_ns=clocks.monotonic_ns,
         new_id=lambda: secrets.token_hex(16),
@@ -121,6 +134,7 @@ def build_gateway_app(
         directory=directory,
         relay=relay,
         receipts=receipts,
+        audit=audit,
         quotas=_quotas(config, clocks),
         tracing=tracing,
         drain=drain,
@@ -130,11 +144,22 @@ def build_gateway_app(
     )
 
     def on_started() -> None:
+        audit.start(engine)
         writer.start()
+        audit.append(
+            GATEWAY_STARTED,
+            {
+                "receipt_kid": receipts.key.kid,
+                "policy": policy.name,
+                "policy_sha256": policy.sha256,
+            },
+        )
         receipts.recover(before_ns=clocks.unix_ns() - _recovery_age_ns(config, engine))
 
     async def on_stopped() -> None:
+        audit.append(GATEWAY_STOPPED, {})
         await asyncio.to_thread(writer.stop)
+        audit.stop()
         await asyncio.to_thread(provider.shutdown)
         engine.dispose()
 

@@ -26,10 +26,13 @@ class Witness:
         *,
         book: ReceiptBook,
         counts: Callable[[Scope], bool],
+        on_ended: Callable[[OpenReceipt], None],
     ) -> None:
+        """`on_ended` hears of every request of `counts`, strangers' included."""
         self._app = app
         self._book = book
         self._counts = counts
+        self._on_ended = on_ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not self._counts(scope):
@@ -43,6 +46,7 @@ class Witness:
             pass
         finally:
             sight.close()
+            self._on_ended(receipt)
 
 
 class _Sight:

@@ -296,6 +296,7 @@ class WorkerDirectory:
                 started_ns=started_ns,
                 ended_ns=self._clocks.monotonic_ns(),
                 error_code=code,
+                has_verdict=False,
             )
         )
 

@@ -4,9 +4,10 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from gateway.auth import (
@@ -18,9 +19,11 @@ from gateway.auth import (
     hash_key,
     is_tenant_name,
 )
+from gateway.db import audit
 from gateway.db.engine import writing
 from gateway.db.models import ApiKeyRow
 from gateway.db.tenants import limits_of
+from telemetry.metrics import NS_PER_S
 
 MIN_PRIORITY: Final = -2
 MAX_PRIORITY: Final = 2  # the engine's own range
@@ -97,6 +100,7 @@ class ApiKeyStore:
         )
         with Session(writing(self._engine)) as session, session.begin():
             session.add(row)
+            _note(session, "key_created", row, at_ns=now_ns)
         return key
 
     def rotate(self, key_id: str, *, now_ns: int, grace_ns: int) -> str:
@@ -123,6 +127,7 @@ class ApiKeyStore:
                 revoked_ns=None,
             )
             session.add(new)
+            _note(session, "key_rotated", new, at_ns=now_ns, replaces=old.id)
             end_ns = now_ns + grace_ns
             old.expires_ns = end_ns if old.expires_ns is None else min(old.expires_ns, end_ns)
         return key
@@ -153,13 +158,20 @@ class ApiKeyStore:
 
     def revoke(self, key_id: str, *, now_ns: int) -> bool:
         """True when the key existed and was not revoked until now."""
-        change = (
-            update(ApiKeyRow)
-            .where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_ns.is_(None))
-            .values(revoked_ns=now_ns)
-        )
-        with writing(self._engine).begin() as connection:
-            return connection.execute(change).rowcount == 1
+        with Session(writing(self._engine)) as session, session.begin():
+            row = session.get(ApiKeyRow, key_id)
+            if row is None or row.revoked_ns is not None:
+                return False
+            row.revoked_ns = now_ns
+            _note(session, "key_revoked", row, at_ns=now_ns)
+            return True
+
+
+def _note(session: Session, kind: str, row: ApiKeyRow, *, at_ns: int, **more: str) -> None:
+    """In the audit log, with the change or not at all."""
+    fields = {"key": row.id, "tenant": row.tenant, "scopes": row.scopes, **more}
+    at = datetime.fromtimestamp(at_ns / NS_PER_S, UTC)
+    audit.append(session.connection(), kind=kind, fields=fields, at=at)
 
 
 def _new_key() -> str:

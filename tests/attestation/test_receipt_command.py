@@ -13,11 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from attestation.commands.receipt import receipt as command
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
-from attestation.keyset import ReceiptKey, build_keyset
+from attestation.keyset import ReceiptKey, TlsKey, build_keyset
 from attestation.model import parse_nonce
 from attestation.receipt import receipt_key, response_digest, sign_receipt
 from attestation.strict_json import JsonObject
-from tests.attestation import samples
 from tests.attestation.fetch.service import Call, FakeService, Reply
 from tests.attestation.samples import AT
 from tests.attestation.test_receipt import KEY, RECEIPT
@@ -36,15 +35,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def keyset(tls_key: bytes, *keys: ReceiptKey) -> JsonObject:
-    plain = samples.keyset(tls_keys=(tls_key,))
     return build_keyset(
         not_after=AT.replace(minute=5),
         replica="gateway",
         mode="terminate",
         ohttp=[],
-        policy_sha256=str(plain["policy_sha256"]),
+        policy_sha256="44" * 32,
         receipt=keys,
-    ) | {"tls": plain["tls"]}
+        tls=[TlsKey(spki_sha256=tls_key.hex(), host="127.0.0.1")],
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,266 @@
+"""`starshade audit`: what happened at this gateway, and has anybody changed the record of it?"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli_support import (
+    PLAIN_WIDTH,
+    ExitCode,
+    Failure,
+    config_options,
+    database_failure,
+    read_config,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from attestation.receipt import AuditAnchor
+    from gateway.audit_chain import AuditEvent
+    from gateway.config import StarshadeConfig
+
+_HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
+_FILE = click.Path(dir_okay=False, path_type=Path)
+MAX_SHOWN = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a log that holds was checked against."""
+
+    num_events: int
+    head_sha256: str
+    num_receipts: int
+    has_head_file: bool
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def audit() -> None:
+    """Show the audit log, and check that nobody changed it."""
+
+
+@audit.command()
+@click.option(
+    "--receipt",
+    "receipt_paths",
+    type=_FILE,
+    multiple=True,
+    help="A receipt that a client kept: the log must still have what it saw. Repeat it.",
+)
+@click.option(
+    "--head", "known_heads", multiple=True, metavar="SEQ:SHA256", help="A head that you noted."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@config_options
+def verify(
+    receipt_paths: tuple[Path, ...],
+    known_heads: tuple[str, ...],
+    as_json: bool,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Check the whole log: every event hashes to what it should and follows the one before it.
+
+    That its end is still there shows against heads seen earlier: the one in STATE/audit-head.json,
+    those in all stored receipts, and those that are given. Who can write all of these can forge
+    all of these: keep receipts, or the head this prints, elsewhere.
+
+    Exit codes: 0 whole, 1 changed, 2 usage.
+    """
+    from gateway.audit_chain import AuditBroken
+
+    anchors = [*map(_receipt_anchor, receipt_paths), *map(_parse_head, known_heads)]
+    try:
+        with _database(config_file, state_dir, cache_dir) as (config, engine):
+            found = _verified(config, engine, anchors)
+    except AuditBroken as err:
+        if as_json:
+            document = {"whole": False, "code": err.code, "seq": err.seq, "reason": str(err)}
+            click.echo(json.dumps(document, indent=2))
+            sys.exit(ExitCode.CHECK_FAILED)
+        raise Failure(
+            f"the audit log was changed: {err}",
+            exit_code=ExitCode.CHECK_FAILED,
+            code=err.code,
+            next_step="compare with a backup; believe no event from there on",
+        ) from err
+    head = f"{found.num_events}:{found.head_sha256}"
+    if as_json:
+        document = {
+            "whole": True,
+            "events": found.num_events,
+            "head": head,
+            "receipts": found.num_receipts,
+            "head_file": found.has_head_file,
+            "given": len(anchors),
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(f"WHOLE: {found.num_events} events, each follows the one before it")
+    kept = "the kept head" if found.has_head_file else "no kept head"
+    click.echo(f"checked against {found.num_receipts} receipts, {kept}, {len(anchors)} given")
+    click.echo(f"head {head}")
+
+
+@audit.command()
+@click.option("--kind", help="Only events of this kind.")
+@click.option(
+    "--last",
+    type=click.IntRange(1, MAX_SHOWN),
+    default=50,
+    show_default=True,
+    help="How many, counted before --kind.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@config_options
+def show(
+    kind: str | None,
+    last: int,
+    as_json: bool,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """The last events, oldest first. Nothing is verified by this."""
+    from gateway.audit_chain import AuditBroken, parse_event
+    from gateway.db.audit import last_events
+
+    with _database(config_file, state_dir, cache_dir) as (_, engine):
+        stored = last_events(engine, limit=last)
+    try:
+        events = [parse_event(event) for event in stored]
+    except AuditBroken as err:
+        raise Failure(str(err), exit_code=ExitCode.MALFORMED, code=err.code) from err
+    events = [event for event in events if kind in (None, event.kind)]
+    if as_json:
+        for event in events:
+            fields = {"seq": event.seq, "at": event.at, "kind": event.kind}
+            click.echo(json.dumps({**fields, "fields": dict(event.fields)}))
+        return
+    _print_table(events)
+
+
+def _print_table(events: "list[AuditEvent]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from attestation.commands.render import plain
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("seq", "time", "kind", "what"):
+        table.add_column(title, overflow="fold")
+    for event in events:
+        what = "  ".join(f"{name}={value}" for name, value in event.fields.items())
+        table.add_row(str(event.seq), event.at, event.kind, Text(plain(what)))
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+
+
+def _verified(
+    config: "StarshadeConfig", engine: "Engine", anchors: "list[tuple[str, AuditAnchor]]"
+) -> _Found:
+    """Raises: AuditBroken."""
+    from attestation.errors import MalformedEvidence
+    from gateway.audit_chain import AuditBroken, require_anchor, verify_chain
+    from gateway.audit_head import read_head_file
+    from gateway.db import audit as table
+
+    kept: AuditAnchor | None = None
+    path = config.paths.audit_head
+    if path.exists():  # read before the log, which only grows
+        try:
+            kept = read_head_file(path)
+        except (OSError, MalformedEvidence) as err:
+            raise AuditBroken("audit_malformed", 0, f"{path} is no head of a log") from err
+    with _snapshot(engine) as connection:
+        hashes = verify_chain(table.read_all(connection))
+        if kept is not None:
+            require_anchor(hashes, kept, source=path.name)
+        num_receipts = 0
+        try:
+            for receipt_id, anchor in table.read_anchors(connection):
+                require_anchor(hashes, anchor, source=f"the receipt {receipt_id}")
+                num_receipts += 1
+        except MalformedEvidence as err:
+            raise AuditBroken("audit_malformed", 0, f"a stored receipt is none: {err}") from err
+    for source, anchor in anchors:
+        require_anchor(hashes, anchor, source=source)
+    return _Found(
+        num_events=len(hashes),
+        head_sha256=hashes[-1].hex() if hashes else "0" * 64,
+        num_receipts=num_receipts,
+        has_head_file=kept is not None,
+    )
+
+
+@contextmanager
+def _snapshot(engine: "Engine") -> "Iterator[Connection]":
+    """One state of the database, also while a gateway writes."""
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with engine.begin() as connection:
+        yield connection
+
+
+def _receipt_anchor(path: Path) -> "tuple[str, AuditAnchor]":
+    """What the receipt saw; its signature is `starshade receipt verify`'s to check."""
+    from attestation.errors import MalformedEvidence
+    from attestation.receipt import MAX_RECEIPT_BYTES, SignedReceipt
+
+    try:
+        with path.open("rb") as file:
+            anchor = SignedReceipt.parse(file.read(MAX_RECEIPT_BYTES + 1)).receipt.audit
+    except OSError as err:
+        raise click.BadParameter(
+            f"cannot read {path}: {err.strerror}", param_hint="--receipt"
+        ) from err
+    except MalformedEvidence as err:
+        raise click.BadParameter(f"{path}: {err}", param_hint="--receipt") from err
+    if anchor is None:
+        raise click.BadParameter(f"{path} saw no audit log", param_hint="--receipt")
+    return path.name, anchor
+
+
+def _parse_head(value: str) -> "tuple[str, AuditAnchor]":
+    from attestation.receipt import AuditAnchor
+
+    match = _HEAD.fullmatch(value)
+    if match is None:
+        raise click.BadParameter("want SEQ:SHA256, as `audit verify` prints", param_hint="--head")
+    return "--head", AuditAnchor(seq=int(match[1]), sha256=match[2])
+
+
+@contextmanager
+def _database(
+    config_file: Path | None, state_dir: Path | None, cache_dir: Path | None
+) -> "Iterator[tuple[StarshadeConfig, Engine]]":
+    """The gateway's database as it is. Raises: Failure when it cannot be read."""
+    config = read_config(config_file, {"state_dir": state_dir, "cache_dir": cache_dir})
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from gateway.db.engine import open_engine
+
+    if config.database_url.startswith("sqlite") and not config.paths.gateway_db.exists():
+        raise Failure(
+            "there is no gateway.db here",
+            exit_code=ExitCode.USAGE,
+            code="database_unavailable",
+            next_step="name the gateway's folder with --state-dir",
+        )
+    try:
+        engine = open_engine(config.database_url)
+        try:
+            yield config, engine
+        finally:
+            engine.dispose()
+    except (OSError, SQLAlchemyError) as err:
+        raise database_failure(err) from err

@@ -1,0 +1,211 @@
+"""Which events does a gateway write, and does `starshade audit verify` see each tampering?"""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.audit import REFUSALS_BURST, AuditLog
+from gateway.audit_cli import audit
+from gateway.audit_head import HeadFile
+from gateway.db import ApiKeyStore, migrate, open_engine
+from gateway.db.writer import DatabaseWriter
+from tests.gateway.support import chat_body, running_stack, wait_until
+
+Events = list[dict[str, Any]]
+
+
+def run(state: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(audit, [*arguments, "--state-dir", str(state)])
+
+
+def events(state: Path) -> Events:
+    result = run(state, "show", "--json", "--last", "1000")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def verdict(state: Path, *arguments: str) -> dict[str, Any]:
+    result = run(state, "verify", "--json", *arguments)
+    found: dict[str, Any] = json.loads(result.output)
+    assert result.exit_code == (0 if found["whole"] else 1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gateway's folder after some requests, one of whose receipts was kept."""
+    state = tmp_path_factory.mktemp("audit")
+    with running_stack(state) as stack:
+        stack.chat()
+        stack.chat(model="other")
+        stack.chat(temperature=9)
+        stack.client.post(
+            "/v1/chat/completions", json=chat_body(), headers={"authorization": "Bearer x"}
+        )
+        wait_until(lambda: len(events(state)) >= 6)
+        kept = stack.chat().headers["starshade-receipt"]
+        (state / "kept.json").write_bytes(stack.client.get(f"/v1/receipts/{kept}").content)
+    return state
+
+
+@pytest.fixture
+def copy(used: Path, tmp_path: Path) -> Path:
+    """To tamper with."""
+    for name in ("gateway.db", "audit-head.json", "kept.json"):
+        (tmp_path / name).write_bytes((used / name).read_bytes())
+    return tmp_path
+
+
+def test_the_events_of_a_gateway_s_life(used: Path) -> None:
+    found = events(used)
+    assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
+    kinds = [event["kind"] for event in found]
+    assert set(kinds) >= {"key_created", "gateway_started", "lease_granted", "request_refused"}
+    assert kinds[-1] == "gateway_stopped"
+    refused = {e["fields"]["code"]: e["fields"] for e in found if e["kind"] == "request_refused"}
+    assert set(refused) == {"model_not_found", "invalid_value", "invalid_api_key"}
+    assert {"key", "receipt"} <= refused["invalid_value"].keys()
+    assert not {"key", "receipt"} & refused["invalid_api_key"].keys()
+    (granted,) = [e["fields"] for e in found if e["kind"] == "lease_granted"]
+    assert (granted["worker"], granted["tier"]) == ("worker-0", "warning")
+
+
+def test_a_log_that_nobody_touched_is_whole(used: Path) -> None:
+    found = verdict(used, "--receipt", str(used / "kept.json"))
+    assert (found["whole"], found["head_file"], found["given"]) == (True, True, 1)
+    assert (found["events"], found["receipts"]) == (len(events(used)), 4)
+    assert verdict(used, "--head", found["head"])["whole"]
+    assert run(used, "verify").output.startswith(f"WHOLE: {found['events']} events")
+
+
+def tamper(state: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(state / "gateway.db")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+TAMPERING: dict[str, tuple[str, str]] = {
+    "an edited event": (
+        "UPDATE audit_event SET event = CAST(replace(event, 'warning', 'affirming') AS BLOB)",
+        "audit_edited",
+    ),
+    "a deleted event": ("DELETE FROM audit_event WHERE seq = 2", "audit_gap"),
+    "a cut end": ("DELETE FROM audit_event WHERE seq > 2", "audit_truncated"),
+    "nothing left": ("DELETE FROM audit_event", "audit_truncated"),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERING)
+def test_tampering_shows(copy: Path, how: str) -> None:
+    statement, code = TAMPERING[how]
+    tamper(copy, statement)
+    assert verdict(copy)["code"] == code
+    result = run(copy, "verify")
+    assert (result.exit_code, f"[{code}]" in result.output) == (1, True)
+
+
+def test_each_anchor_shows_a_cut_end_by_itself(copy: Path) -> None:
+    cut = "DELETE FROM audit_event WHERE seq > 2"
+    tamper(copy, cut)
+    (copy / "audit-head.json").unlink()
+    assert verdict(copy)["code"] == "audit_truncated"  # by the stored receipts
+    tamper(copy, "DELETE FROM receipt")
+    assert verdict(copy)["whole"]  # whoever holds all anchors can do this
+    assert verdict(copy, "--receipt", str(copy / "kept.json"))["code"] == "audit_truncated"
+    assert verdict(copy, "--head", f"3:{'ab' * 32}")["code"] == "audit_truncated"
+    assert verdict(copy, "--head", f"1:{'ab' * 32}")["code"] == "audit_edited"
+
+
+def test_the_next_gateway_notes_that_its_log_was_cut(copy: Path) -> None:
+    tamper(copy, "DELETE FROM audit_event WHERE seq > 2", "DELETE FROM receipt")
+    with running_stack(copy):
+        pass
+    (missing,) = [e["fields"] for e in events(copy) if e["kind"] == "head_missing"]
+    assert missing["seq"] > 2
+
+
+def test_a_folder_without_a_log(tmp_path: Path) -> None:
+    for command in ("verify", "show"):
+        assert run(tmp_path, command).exit_code == 2
+    assert run(tmp_path, "verify", "--head", "1:2").exit_code == 2
+
+
+def test_keys_are_noted_with_what_was_done_to_them(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
+    migrate(engine)
+    store = ApiKeyStore(engine)
+    store.create(label="l", tenant="t", now_ns=1)
+    (made,) = store.list_keys()
+    store.rotate(made.id, now_ns=2, grace_ns=10)
+    assert store.revoke(made.id, now_ns=3)
+    assert not store.revoke(made.id, now_ns=4)
+    engine.dispose()
+    found = events(tmp_path)
+    assert [event["kind"] for event in found] == ["key_created", "key_rotated", "key_revoked"]
+    assert found[1]["fields"]["replaces"] == made.id == found[2]["fields"]["key"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[tuple[AuditLog, DatabaseWriter, Callable[[int], None]]]:
+    """A log at a clock of its own."""
+    import datetime as dt
+
+    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
+    migrate(engine)
+    now_ns = [0]
+    writer = DatabaseWriter(engine, monotonic_ns=lambda: now_ns[0], max_queued=300)
+    made = AuditLog(
+        writer,
+        head_file=HeadFile(tmp_path / "audit-head.json", monotonic_ns=lambda: now_ns[0]),
+        utc_now=lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        monotonic_ns=lambda: now_ns[0],
+    )
+    made.start(engine)
+
+    def set_clock_s(seconds: int) -> None:
+        now_ns[0] = seconds * 1_000_000_000
+
+    yield made, writer, set_clock_s
+    engine.dispose()
+
+
+def test_a_flood_of_refusals_is_counted(
+    log: tuple[AuditLog, DatabaseWriter, Callable[[int], None]], tmp_path: Path
+) -> None:
+    made, writer, set_clock_s = log
+    for _ in range(REFUSALS_BURST + 50):
+        made.refused("invalid_api_key", None)
+    made.refused("upstream_verification_failed", "debug_enabled", endpoint="/v1/x")
+    set_clock_s(2)
+    made.refused("invalid_api_key", None)
+    writer.start()
+    writer.stop()
+    made.stop()
+    found = events(tmp_path)
+    assert len(found) == REFUSALS_BURST + 2
+    assert found[-1]["fields"] == {"code": "invalid_api_key", "left_out": 50}
+    assert found[-2]["fields"]["detail"] == "debug_enabled"
+    assert json.loads((tmp_path / "audit-head.json").read_text())["seq"] == len(found)
+    assert made.head is not None
+    assert made.head.seq == len(found)
+
+
+def test_what_could_not_be_queued_is_counted(
+    log: tuple[AuditLog, DatabaseWriter, Callable[[int], None]], tmp_path: Path
+) -> None:
+    made, writer, _ = log
+    for number in range(305):
+        made.append("x", {"n": number})
+    assert writer.is_failing
+    writer.start()
+    wait_until(lambda: made.head is not None and made.head.seq == 300)
+    made.append("y", {})
+    writer.stop()
+    assert events(tmp_path)[-2]["fields"] == {"count": 5}
