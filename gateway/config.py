@@ -90,6 +90,13 @@ class GatewaySettings:
             rules.each(rules.host),
         ),
     ] = ("localhost", "127.0.0.1")
+    client_ca_file: Annotated[
+        Path | None,
+        Key(
+            "CA certificates in PEM. Given, a client has to show a certificate of one of them, "
+            "beside its key."
+        ),
+    ] = None
     workers: Annotated[
         tuple[str, ...],
         Key(

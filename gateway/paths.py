@@ -32,6 +32,14 @@ class Paths:
         return self.tls_dir / "server.key"
 
     @property
+    def client_cert(self) -> Path:
+        return self.tls_dir / "client.pem"
+
+    @property
+    def client_key(self) -> Path:
+        return self.tls_dir / "client.key"
+
+    @property
     def salt_key(self) -> Path:
         return self.tls_dir / "salt.key"
 

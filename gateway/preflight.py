@@ -173,19 +173,38 @@ def policy_problem(config: StarshadeConfig) -> Failure | None:
 
 def authorities_problem(config: StarshadeConfig) -> Failure | None:
     """Found at the start: the first fetch may be hours away, and would fail for every worker."""
-    settings = config.gateway.collateral
-    if settings.ca_file is None or settings.offline:
-        return None
-    try:
-        ssl.create_default_context(cafile=settings.ca_file)
-    except OSError:  # ssl.SSLError is one too
-        return Failure(
-            f"gateway.collateral.ca_file: no CA certificates in {settings.ca_file}",
-            exit_code=ExitCode.USAGE,
-            code="config_invalid",
-            next_step="name a PEM file of the CA that the vendors' mirrors or the proxy present",
+    collateral, client_ca = config.gateway.collateral, config.gateway.client_ca_file
+    if client_ca is not None and not _has_authorities(client_ca):
+        return _no_authorities(
+            "gateway.client_ca_file",
+            client_ca,
+            "name a PEM file of the CA that vouches for clients",
         )
-    return None
+    if collateral.ca_file is None or collateral.offline or _has_authorities(collateral.ca_file):
+        return None
+    return _no_authorities(
+        "gateway.collateral.ca_file",
+        collateral.ca_file,
+        "name a PEM file of the CA that the vendors' mirrors or the proxy present",
+    )
+
+
+def _has_authorities(path: Path) -> bool:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cafile=path)
+    except OSError:  # ssl.SSLError is one too
+        return False
+    return bool(context.cert_store_stats()["x509_ca"])
+
+
+def _no_authorities(key: str, path: Path, next_step: str) -> Failure:
+    return Failure(
+        f"{key}: no CA certificates in {path}",
+        exit_code=ExitCode.USAGE,
+        code="config_invalid",
+        next_step=next_step,
+    )
 
 
 def model_problem(config: StarshadeConfig) -> Failure | None:

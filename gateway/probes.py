@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +57,8 @@ def gateway_answers(config: StarshadeConfig) -> bool:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with suppress(OSError):  # ssl.SSLError is one: an unreadable certificate must not kill it
+        _show_client_certificate(context, config.paths)
     connection = http.client.HTTPSConnection(
         reachable_host(config.gateway.host),
         config.gateway.port,
@@ -89,11 +92,19 @@ def probe_gateway(
 def client_context(paths: Paths) -> ssl.SSLContext:
     """A client of this machine's own gateway: TLS 1.3, and `ca.pem` alone is trusted.
 
+    It shows `tls/client.pem`, which is there when the gateway wants to see one.
+
     Raises: OSError or ssl.SSLError when `ca.pem` is absent or damaged.
     """
     context = ssl.create_default_context(cafile=str(paths.ca_cert))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    _show_client_certificate(context, paths)
     return context
+
+
+def _show_client_certificate(context: ssl.SSLContext, paths: Paths) -> None:
+    if paths.client_cert.is_file():
+        context.load_cert_chain(paths.client_cert, paths.client_key)
 
 
 def reachable_host(host: str) -> str:

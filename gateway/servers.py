@@ -21,7 +21,7 @@ from gateway.connections import (
 )
 from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
-from gateway.tls import ensure_certificates, server_context
+from gateway.tls import ensure_certificates, ensure_client_certificate, server_context
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def serve_gateway(config: StarshadeConfig) -> None:
 
     _renew(config)
     listener = listen_tcp(config.gateway.host, config.gateway.port)
-    context = server_context(config.paths)
+    context = server_context(config.paths, client_ca=config.gateway.client_ca_file)
     run_app(
         build_gateway_app(config),
         listener,
@@ -112,3 +112,5 @@ def _renew(config: StarshadeConfig) -> None:
     make_private_dir(config.paths.tls_dir)
     now = dt.datetime.now(dt.UTC)  # noqa: TID251 - the process edge
     ensure_certificates(config.paths, config.gateway.hostnames, at=now)
+    if config.gateway.client_ca_file is not None:
+        ensure_client_certificate(config.paths, at=now)

@@ -3,6 +3,9 @@
 A local authority signs one server certificate. The authority's name constraints [RFC 5280 sec.
 4.2.1.10] limit it to this gateway's own names, so that a client that trusts `ca.pem` trusts it for
 nothing else. TLS 1.3 only.
+
+Where clients must show a certificate too, an authority of the operator's vouches for them, and ours
+for the tools of this machine, which would otherwise be locked out of their own gateway.
 """
 
 import datetime as dt
@@ -68,12 +71,34 @@ def ensure_certificates(paths: Paths, hostnames: Sequence[str], *, at: dt.dateti
             _save(paths, issue_server(authority, names, at=at), authority=False)
 
 
-def server_context(paths: Paths) -> ssl.SSLContext:
-    """The gateway's side of TLS: 1.3 and nothing older."""
+def ensure_client_certificate(paths: Paths, *, at: dt.datetime) -> None:
+    """`tls/client.pem` exists: what this machine's tools show to a gateway that wants to see one.
+
+    Call it after `ensure_certificates`. Raises: OSError.
+    """
+    with locked(paths.tls_dir / ".lock"):
+        authority = _load(paths, authority=True)
+        if authority is None:
+            raise OSError("the local authority's certificate is gone")
+        client = _load_pair(paths.client_cert, paths.client_key)
+        if client is None or not _is_issued_by(client.certificate, authority, at):
+            _save_pair(issue_client(authority, at=at), paths.client_cert, paths.client_key)
+
+
+def server_context(paths: Paths, *, client_ca: Path | None = None) -> ssl.SSLContext:
+    """The gateway's side of TLS: 1.3 and nothing older.
+
+    With `client_ca` every client shows a certificate that one of its authorities or ours vouches
+    for, and is cut otherwise. Raises: OSError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(paths.server_cert, paths.server_key)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        for trusted in (client_ca, paths.ca_cert):
+            context.load_verify_locations(cafile=trusted)
     return context
 
 
@@ -99,23 +124,40 @@ def issue_authority(names: Sequence[str], *, at: dt.datetime) -> KeyPair:
 def issue_server(authority: KeyPair, names: Sequence[str], *, at: dt.datetime) -> KeyPair:
     """A server certificate for `names`, signed by `authority`, with a fresh key."""
     key = ec.generate_private_key(ec.SECP256R1())
+    builder = _leaf(
+        authority, _name("Starshade gateway"), key, ExtendedKeyUsageOID.SERVER_AUTH, at
+    ).add_extension(
+        x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False
+    )
+    return KeyPair(certificate=builder.sign(authority.key, hashes.SHA256()), key=key)
+
+
+def issue_client(authority: KeyPair, *, at: dt.datetime) -> KeyPair:
+    """A certificate for a client, which no client takes for a server's."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _leaf(authority, _name("Starshade tools"), key, ExtendedKeyUsageOID.CLIENT_AUTH, at)
+    return KeyPair(certificate=builder.sign(authority.key, hashes.SHA256()), key=key)
+
+
+def _leaf(
+    authority: KeyPair,
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    usage: x509.ObjectIdentifier,
+    at: dt.datetime,
+) -> x509.CertificateBuilder:
     issuer = authority.certificate
     issuer_key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    certificate = (
-        _builder(_name("Starshade gateway"), issuer.subject, key.public_key(), at, LEAF_LIFETIME)
+    return (
+        _builder(subject, issuer.subject, key.public_key(), at, LEAF_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False
-        )
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key_id),
             critical=False,
         )
-        .sign(authority.key, hashes.SHA256())
     )
-    return KeyPair(certificate=certificate, key=key)
 
 
 def _builder(
@@ -181,20 +223,31 @@ def _server_serves(
     certificate: x509.Certificate, authority: KeyPair, names: Sequence[str], at: dt.datetime
 ) -> bool:
     try:
-        certificate.verify_directly_issued_by(authority.certificate)
         shown = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    named = {_general_name(name) for name in names}
+    return set(shown) == named and _is_issued_by(certificate, authority, at)
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: KeyPair, at: dt.datetime) -> bool:
+    """By `authority`, and good for long enough."""
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+    except (ValueError, TypeError, InvalidSignature):
         return False
     return (
         certificate.not_valid_before_utc <= at
         and at + RENEW_BEFORE <= certificate.not_valid_after_utc
-        and set(shown) == {_general_name(name) for name in names}
     )
 
 
 def _load(paths: Paths, *, authority: bool) -> KeyPair | None:
+    return _load_pair(*_files(paths, authority=authority))
+
+
+def _load_pair(cert_path: Path, key_path: Path) -> KeyPair | None:
     """What lies on disk, or None when it is absent, unreadable as PEM or of two minds."""
-    cert_path, key_path = _files(paths, authority=authority)
     try:
         certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
         key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
@@ -208,7 +261,10 @@ def _load(paths: Paths, *, authority: bool) -> KeyPair | None:
 
 
 def _save(paths: Paths, pair: KeyPair, *, authority: bool) -> None:
-    cert_path, key_path = _files(paths, authority=authority)
+    _save_pair(pair, *_files(paths, authority=authority))
+
+
+def _save_pair(pair: KeyPair, cert_path: Path, key_path: Path) -> None:
     private = pair.key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -191,6 +191,7 @@ def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
         ({"STARSHADE_GATEWAY__HOST": "203.0.113.7"}, "start_failed"),
         ({"STARSHADE_GATEWAY__COLLATERAL__CA_FILE": "/no/ca.pem"}, "config_invalid"),
         ({"STARSHADE_GATEWAY__COLLATERAL__CA_FILE": "POLICY"}, "config_invalid"),
+        ({"STARSHADE_GATEWAY__CLIENT_CA_FILE": "/no/ca.pem"}, "config_invalid"),
     ],
 )
 def test_a_gateway_that_cannot_start_says_so(

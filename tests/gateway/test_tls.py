@@ -1,5 +1,6 @@
 """Does the certificate we make hold up in real handshakes, and only where it should?"""
 
+import contextlib
 import datetime as dt
 import shutil
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from gateway import tls
 from gateway.paths import Paths
@@ -154,3 +156,84 @@ def test_damaged_files_are_made_anew(paths: Paths, damage: str) -> None:
 
 def test_a_key_pair_does_not_print_its_key(paths: Paths) -> None:
     assert "redacted" in repr(tls.issue_authority(("localhost",), at=NOW))
+
+
+# -- certificates of clients -----------------------------------------------------------------
+
+
+def mutual(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
+    """What the server answers; with TLS 1.3 a client learns of its refusal on reading."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), server.wrap_socket(theirs, server_side=True) as wrapped:
+            wrapped.sendall(b"welcome")
+        theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(ours, server_hostname="localhost") as wrapped:
+            return wrapped.recv(7)
+    finally:
+        ours.close()
+        thread.join(5)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> tuple[tls.KeyPair, Path]:
+    """An authority of the operator's, and its file."""
+    authority = tls.issue_authority(("clients.example",), at=NOW)
+    path = tmp_path / "clients.pem"
+    path.write_bytes(authority.certificate.public_bytes(Encoding.PEM))
+    return authority, path
+
+
+def client_with(paths: Paths, pair: tls.KeyPair | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(paths.ca_cert))
+    if pair is not None:
+        files = paths.state_dir / "c.pem", paths.state_dir / "c.key"
+        tls._save_pair(pair, *files)
+        context.load_cert_chain(*files)
+    return context
+
+
+def test_a_client_of_the_operator_s_authority_is_let_in_and_no_other(
+    paths: Paths, operator: tuple[tls.KeyPair, Path]
+) -> None:
+    authority, ca_file = operator
+    tls.ensure_certificates(paths, (), at=NOW)
+    server = tls.server_context(paths, client_ca=ca_file)
+    assert mutual(server, client_with(paths, tls.issue_client(authority, at=NOW))) == b"welcome"
+    stranger = tls.issue_authority(("clients.example",), at=NOW)  # the same name, another key
+    expired = tls.issue_client(authority, at=NOW - 2 * tls.LEAF_LIFETIME)
+    as_server = tls.issue_server(authority, ("clients.example",), at=NOW)
+    for refused in (None, tls.issue_client(stranger, at=NOW), expired, as_server):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            mutual(server, client_with(paths, refused))
+
+
+def test_the_tools_of_this_machine_are_let_in_too(
+    paths: Paths, operator: tuple[tls.KeyPair, Path]
+) -> None:
+    tls.ensure_certificates(paths, (), at=NOW)
+    server = tls.server_context(paths, client_ca=operator[1])
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        mutual(server, client_context(paths))
+    tls.ensure_client_certificate(paths, at=NOW)
+    assert mutual(server, client_context(paths)) == b"welcome"
+    assert stat.S_IMODE(paths.client_key.stat().st_mode) == 0o600
+
+
+def test_the_tools_certificate_is_kept_until_it_ends_or_its_authority_does(paths: Paths) -> None:
+    tls.ensure_certificates(paths, (), at=NOW)
+    tls.ensure_client_certificate(paths, at=NOW)
+    first = paths.client_cert.read_bytes()
+    tls.ensure_client_certificate(paths, at=NOW + DAY)
+    assert paths.client_cert.read_bytes() == first
+    tls.ensure_client_certificate(paths, at=NOW + tls.LEAF_LIFETIME - tls.RENEW_BEFORE + DAY)
+    second = paths.client_cert.read_bytes()
+    assert second != first
+    tls.ensure_certificates(paths, ("new.example",), at=NOW)
+    tls.ensure_client_certificate(paths, at=NOW)
+    assert paths.client_cert.read_bytes() != second
