@@ -7,6 +7,7 @@ from typing import Final
 from gateway.auth import Scope
 from gateway.calls import Call
 from gateway.chat_call import CHAT_PATH, chat_call
+from gateway.completion_call import COMPLETIONS_PATH, completion_call
 from telemetry import semconv
 
 
@@ -20,4 +21,11 @@ class Endpoint:
     scope: Scope = Scope.CHAT
 
 
-ENDPOINTS: Final = (Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, parse=chat_call),)
+ENDPOINTS: Final = (
+    Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, parse=chat_call),
+    Endpoint(
+        path=COMPLETIONS_PATH,
+        operation=semconv.OPERATION_TEXT_COMPLETION,
+        parse=completion_call,
+    ),
+)

@@ -135,7 +135,9 @@ ALLOWED_RESOURCE: Final[Mapping[str, Shape]] = MappingProxyType(
 _SPAN_NAME: Final = re.compile(
     rf"{semconv.SPAN_SEAL}|{semconv.SPAN_STREAM}|{semconv.SPAN_ENGINE}|{semconv.SPAN_QUEUE}"
     rf"|{semconv.SPAN_PREFILL}|{semconv.SPAN_DECODE}"
-    rf"|(?:{semconv.SPAN_CHAT}|{semconv.SPAN_ATTEST})(?: [A-Za-z0-9][A-Za-z0-9._:/@+-]{{0,127}})?"
+    rf"|(?:{semconv.OPERATION_CHAT}|{semconv.OPERATION_TEXT_COMPLETION}"
+    rf"|{semconv.OPERATION_EMBEDDINGS}|{semconv.SPAN_ATTEST})"
+    r"(?: [A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127})?"
 )
 
 

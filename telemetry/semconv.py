@@ -13,7 +13,7 @@ SERVICE_VERSION: Final = "service.version"
 SERVICE_GATEWAY: Final = "starshade-gateway"
 SERVICE_WORKER: Final = "starshade-worker"
 
-# Span names.  Two carry one word of detail: "chat {model}" and "attest {worker}".
+# Span names.  A request's is its operation and model, "chat {model}"; "attest {worker}" is alike.
 SPAN_CHAT: Final = "chat"
 SPAN_ATTEST: Final = "attest"
 SPAN_SEAL: Final = "seal"
@@ -37,6 +37,8 @@ GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 
 OPERATION_CHAT: Final = "chat"
+OPERATION_TEXT_COMPLETION: Final = "text_completion"
+OPERATION_EMBEDDINGS: Final = "embeddings"
 PROVIDER_STARSHADE: Final = "starshade"
 
 # HTTP and errors.

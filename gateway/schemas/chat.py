@@ -14,9 +14,14 @@ from pydantic import Field
 from gateway.problems import GatewayError
 from gateway.schemas.messages import ROLES, ChatMessage, require_consistent_messages
 from gateway.schemas.response_format import TAGS, JsonSchemaFormat, ResponseFormat, TextFormat
-from gateway.schemas.sampling import MAX_OUTPUT_TOKENS, MAX_TOP_LOGPROBS, SamplingFields
+from gateway.schemas.sampling import (
+    MAX_OUTPUT_TOKENS,
+    MAX_TOP_LOGPROBS,
+    SamplingFields,
+    StreamOptions,
+)
 from gateway.schemas.tools import MAX_TOOLS, FunctionTool, NamedToolChoice, ToolChoice
-from gateway.schemas.wire import Wire, compact_json, parse_object, validated
+from gateway.schemas.wire import compact_json, parse_object, validated
 
 MAX_MESSAGES: Final = 2048
 
@@ -33,13 +38,6 @@ _NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 
 
 _TAGS: Final = MappingProxyType({"messages": ROLES, "response_format": TAGS})
-
-
-class StreamOptions(Wire):
-    """``include_obfuscation``: deltas are filled up, so that their sizes tell less of the text."""
-
-    include_usage: bool = False
-    include_obfuscation: bool = True
 
 
 class ChatRequest(SamplingFields):

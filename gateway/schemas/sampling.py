@@ -21,6 +21,13 @@ TokenId = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 Choice = Annotated[Text, Field(min_length=1, max_length=MAX_GRAMMAR_CHARS)]
 
 
+class StreamOptions(Wire):
+    """``include_obfuscation``: deltas are filled up, so that their sizes tell less of the text."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = True
+
+
 class SamplingFields(Wire):
     """The parameters that chat and completions have in common."""
 

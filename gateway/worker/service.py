@@ -15,6 +15,7 @@ from gateway.observe import EngineFacts
 from gateway.problems import GatewayError
 from gateway.worker.bridge import EngineBridge, Generation
 from gateway.worker.chat_job import chat_job
+from gateway.worker.completion_job import completion_job
 from gateway.worker.group import GenerationGroup
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
@@ -25,7 +26,9 @@ from runtime.sampling import SEED_BITS
 JobMaker = Callable[[ServedModel, InnerRequest], Awaitable[Job]]
 
 _MODELS_PATH: Final = "/v1/models"
-_JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType({"/v1/chat/completions": chat_job})
+_JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
+    {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
+)
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
 _TENANT_CHARS: Final = 32
 
@@ -59,7 +62,12 @@ class EngineService:
     async def _answer(self, request: InnerRequest) -> InnerResponse:
         make_job = _JOBS.get(request.path)
         if make_job is not None and request.method == "POST":
-            return await self._run(await make_job(self._model, request), request)
+            job = await make_job(self._model, request)
+            try:
+                return await self._run(job, request)
+            except GatewayError as err:  # the engine calls every prompt "messages"
+                param = job.prompt_param if err.param == "messages" else err.param
+                raise GatewayError(err.code, err.message, param=param) from err
         if request.path == _MODELS_PATH and request.method == "GET":
             return json_response(200, self._model_list())
         if make_job is not None or request.path == _MODELS_PATH:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from gateway import sse
 from gateway.calls import Call
-from gateway.chat_call import CHAT_PATH, ChatReader
+from gateway.chat_call import CHAT_PATH, chat_reader
 from gateway.drain import Drain
 from gateway.observe import Clocks, Tracing
 from gateway.problems import GatewayError
@@ -25,7 +25,7 @@ CALL = Call(
     model="m",
     body=b"{}",
     is_streamed=True,
-    reader=ChatReader(wants_usage=False),
+    reader=chat_reader(wants_usage=False),
 )
 TEXT = sse.encode_json({"choices": [{"delta": {"content": "a"}, "finish_reason": None}]})
 END = sse.encode_json({"choices": [{"delta": {}, "finish_reason": "stop"}]})

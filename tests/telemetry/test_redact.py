@@ -97,7 +97,17 @@ def test_resource_has_its_own_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["chat", "chat smollm2-135m", "attest worker-0", "seal", "stream", "engine", "decode"]
+    "name",
+    [
+        "chat",
+        "chat smollm2-135m",
+        "text_completion m",
+        "attest worker-0",
+        "seal",
+        "stream",
+        "engine",
+        "decode",
+    ],
 )
 def test_our_span_names_pass(name: str) -> None:
     assert allowed_span_name(name) == name

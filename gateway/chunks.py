@@ -1,0 +1,56 @@
+"""What do the answers to chats and completions say on the way past?  Their objects are alike."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import sse
+from gateway.calls import EventUse, public_code, take_usage
+from gateway.observe import ChatFacts
+from gateway.problems import GatewayError, openai_body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkReader:
+    """`gateway.calls.AnswerReader`; usage is in each stream, but only told to whom it is asked.
+
+    `has_text`: whether a choice of a chunk has something that was generated.
+    """
+
+    wants_usage: bool
+    has_text: Callable[[dict[str, Any]], bool]
+
+    def read_whole(self, body: bytes, facts: ChatFacts) -> None:
+        answer = json.loads(body)
+        facts.finish_reason = str(answer["choices"][0]["finish_reason"])
+        _take_usage(facts, answer["usage"])
+
+    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+        if data == sse.DONE_DATA:
+            return EventUse.END
+        chunk: dict[str, Any] = json.loads(data)
+        if "error" in chunk:
+            facts.fail(public_code(chunk["error"].get("code")), status=200)
+            return EventUse.PASS
+        for choice in chunk["choices"]:
+            if self.has_text(choice):
+                facts.timeline.mark_chunk(now_ns)
+            if choice["finish_reason"] is not None:
+                facts.finish_reason = str(choice["finish_reason"])
+        if chunk.get("usage") is None:
+            return EventUse.PASS
+        _take_usage(facts, chunk["usage"])
+        return EventUse.PASS if self.wants_usage else EventUse.DROP
+
+    def error_event(self, code: str, message: str, param: str | None) -> bytes:
+        return sse.encode_json(openai_body(GatewayError(code, message, param=param)))
+
+
+def _take_usage(facts: ChatFacts, usage: dict[str, Any]) -> None:
+    take_usage(
+        facts,
+        prompt=usage["prompt_tokens"],
+        cached=usage["prompt_tokens_details"]["cached_tokens"],
+        output=usage["completion_tokens"],
+    )
