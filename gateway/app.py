@@ -3,7 +3,9 @@
 `/v1/*` errors have OpenAI's shape, all others are problem details.
 """
 
+import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -13,18 +15,23 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.doors.ehbp import EhbpDoor
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.endpoints import ENDPOINTS
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.receipts import OpenReceipt
-from gateway.routes import evidence, health, inference, models, receipts
+from gateway.routes import evidence, health, inference, keys, models, receipts
 from gateway.services import Services
+from gateway.shaping import StreamShaper
 from gateway.witness import Witness
 
 ATTESTATION_PATH: Final = "/v1/attestation"
 NODES_PATH: Final = "/v1/nodes"
+OHTTP_PATH: Final = "/ohttp"
+KEY_LIST_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 4]
+EHBP_KEY_PATH: Final = "/.well-known/hpke-keys"
 MAX_OPEN_EVIDENCE: Final = 4  # each takes a thread, of which the process has CPUs + 4
 
 ROUTES = (
@@ -34,6 +41,10 @@ ROUTES = (
     Route(ATTESTATION_PATH, evidence.attestation),
     Route(NODES_PATH, evidence.nodes),
     Route("/v1/receipts/{id}", receipts.get_receipt),
+    Route(KEY_LIST_PATH, keys.key_list),
+    Route(KEY_LIST_PATH, keys.encapsulated, methods=["POST"]),
+    Route(OHTTP_PATH, keys.encapsulated, methods=["POST"]),
+    Route(EHBP_KEY_PATH, keys.ehbp_key),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
 )
@@ -52,6 +63,8 @@ class GatewayApp:
         limits: RequestLimits,
         on_started: Callable[[], None],
         on_stopped: Callable[[], Awaitable[None]],
+        is_padded: bool = True,
+        has_cadence: bool = False,
     ) -> None:
         """`on_stopped` runs after the last request, to flush what was collected."""
         self.services = services
@@ -61,6 +74,8 @@ class GatewayApp:
             routes=ROUTES,
             lifespan=self._lifespan,
             middleware=[
+                Middleware(FaultBarrier),
+                Middleware(EhbpDoor, keys=services.edge_keys, limits=limits, rng=os.urandom),
                 Middleware(
                     Witness,
                     book=services.receipts,
@@ -72,7 +87,8 @@ class GatewayApp:
                     ConcurrencyLimit, max_open=limits.max_concurrent_streams, counts=is_keyed
                 ),
                 Middleware(ConcurrencyLimit, max_open=MAX_OPEN_EVIDENCE, counts=is_evidence),
-                Middleware(BodyLimit, limits=limits),
+                Middleware(BodyLimit, limits=limits, is_sealed=is_encapsulated),
+                Middleware(StreamShaper, is_padded=is_padded, has_cadence=has_cadence),
             ],
             exception_handlers={
                 GatewayError: gateway_error_response,
@@ -94,10 +110,13 @@ class GatewayApp:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self._on_started()
         self.services.directory.start()
+        rotating = asyncio.ensure_future(self.services.edge_keys.keep())
         try:
             with drain_on_signals(self.begin_drain):
                 yield
         finally:
+            rotating.cancel()
+            await asyncio.wait({rotating})
             await self.services.directory.stop()
             await self._on_stopped()
 
@@ -116,6 +135,12 @@ def is_witnessed(scope: Scope) -> bool:
     """Requests that a worker computes for."""
     path: str = scope["path"]
     return scope["method"] == "POST" and path in _WITNESSED
+
+
+def is_encapsulated(scope: Scope) -> bool:
+    """The body holds a whole request."""
+    path: str = scope["path"]
+    return path in {OHTTP_PATH, KEY_LIST_PATH}
 
 
 def is_evidence(scope: Scope) -> bool:

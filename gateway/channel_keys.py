@@ -72,6 +72,10 @@ class ChannelKeys:
             now=self._utc_now(),
         )
 
+    def forget_request(self, key_id: int, enc: bytes) -> None:
+        """It ran nothing, so it need not be told from its replays."""
+        self._replay.forget(RequestName(key_id, enc))
+
     async def keep(self) -> None:
         """Rotates until cancelled."""
         while True:

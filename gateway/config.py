@@ -33,6 +33,7 @@ __all__ = [
     "GatewaySettings",
     "ObservatorySettings",
     "Paths",
+    "PrivacySettings",
     "Problem",
     "QuotaSettings",
     "StarshadeConfig",
@@ -75,6 +76,21 @@ class CollateralSettings:
     ca_file: Annotated[
         Path | None, Key("Further CA certificates for their TLS, in PEM, beside the system's.")
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacySettings:
+    """What sizes and times tell whoever sees only ciphertext."""
+
+    padding: Annotated[
+        bool, Key("Whether sealed messages and the chunks of sealed streams are padded to buckets.")
+    ] = True
+    fixed_cadence: Annotated[
+        bool,
+        Key(
+            "Whether every stream is sent in a chunk each 50 ms, filler when there is nothing new."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +160,15 @@ class GatewaySettings:
         int, Key("How long signed receipts are kept.", rules.between(1, 3650))
     ] = 30
     quota: QuotaSettings
+    key_rotation_s: Annotated[
+        int,
+        Key(
+            "How long a channel key of the gateway is the one to seal to; it opens for as long "
+            "again.",
+            rules.between(2, 86_400),
+        ),
+    ] = 300
+    privacy: PrivacySettings
     collateral: CollateralSettings
 
 

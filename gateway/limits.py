@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.problems import GatewayError, response_for
+
+_SEALED_HEAD_BYTES: Final = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,11 @@ class RequestLimits:
     max_concurrent_streams: int = 256
     body_deadline_s: float = 30.0
 
+    @property
+    def max_sealed_bytes(self) -> int:
+        """A sealed body holds a request of the largest size, its head, padding and framing."""
+        return 2 * self.max_body_bytes + _SEALED_HEAD_BYTES
+
 
 class BodyLimit:
     """Refuses a body over the cap while it is read, and a body that arrives too slowly.
@@ -24,21 +32,31 @@ class BodyLimit:
     The error is raised from ``receive``, so the app's own handler answers it.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: RequestLimits,
+        is_sealed: Callable[[Scope], bool] = lambda _scope: False,
+    ) -> None:
+        """`is_sealed` tells bodies that hold a whole request, which may be somewhat larger."""
         self._app = app
         self._limits = limits
+        self._is_sealed = is_sealed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        limits = self._limits
+        most = limits.max_sealed_bytes if self._is_sealed(scope) else limits.max_body_bytes
         declared_bytes = _content_length(scope)
-        if declared_bytes is not None and declared_bytes > self._limits.max_body_bytes:
-            await response_for(scope, self._too_large())(scope, receive, send)
+        if declared_bytes is not None and declared_bytes > most:
+            await response_for(scope, _too_large(most))(scope, receive, send)
             return
-        await self._app(scope, self._bounded(receive), send)
+        await self._app(scope, self._bounded(receive, most), send)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, max_bytes: int) -> Receive:
         deadline_s: float | None = None
         num_bytes, is_whole = 0, False
 
@@ -57,16 +75,11 @@ class BodyLimit:
                 ) from None
             num_bytes += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)
-            if num_bytes > self._limits.max_body_bytes:
-                raise self._too_large()
+            if num_bytes > max_bytes:
+                raise _too_large(max_bytes)
             return message
 
         return bounded
-
-    def _too_large(self) -> GatewayError:
-        return GatewayError(
-            "body_too_large", f"The request body exceeds {self._limits.max_body_bytes} bytes."
-        )
 
 
 class ConcurrencyLimit:
@@ -91,6 +104,10 @@ class ConcurrencyLimit:
             await self._app(scope, receive, send)
         finally:
             self._num_open -= 1
+
+
+def _too_large(max_bytes: int) -> GatewayError:
+    return GatewayError("body_too_large", f"The request body exceeds {max_bytes} bytes.")
 
 
 def _content_length(scope: Scope) -> int | None:

@@ -50,11 +50,21 @@ class ReplayGuard:
         if date is not None:
             heapq.heappush(self._ends, (date + DATE_WINDOW, name))
 
+    def forget(self, name: RequestName) -> None:
+        """The request ran nothing, so a replay of it can do no harm."""
+        self._seen.get(name.key_id, set()).discard(name.enc)
+        self._forget_ends()
+
     def forget_key(self, key_id: int) -> None:
         """The key is erased: nothing sealed to it opens again."""
         self._seen.pop(key_id, None)
-        if len(self._ends) > 2 * self.max_remembered:  # names of erased keys whose time is not up
-            self._ends = [end for end in self._ends if end[1].key_id in self._seen]
+        self._forget_ends()
+
+    def _forget_ends(self) -> None:
+        """The ends of what was forgotten before its time must not add up."""
+        if len(self._ends) > 2 * self.max_remembered:
+            seen = self._seen
+            self._ends = [end for end in self._ends if end[1].enc in seen.get(end[1].key_id, ())]
             heapq.heapify(self._ends)
 
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from sqlalchemy import Engine
 from attestation import collect
 from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
+from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
 from attestation.devices import ocsp_grace
 from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
@@ -29,10 +31,12 @@ from gateway.attest import LiveAttestation
 from gateway.audit import GATEWAY_STARTED, GATEWAY_STOPPED, AuditLog
 from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
+from gateway.channel_keys import ChannelKeys
 from gateway.collateral import Completer
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
+from gateway.doors.ohttp import OhttpDoor
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
@@ -51,7 +55,7 @@ from gateway.quotas import Quotas
 from gateway.receipts import ReceiptBook
 from gateway.relay import Relay
 from gateway.services import Services
-from gateway.worker.attester import AttestedFacts, Attester, open_tee
+from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
 from gateway.workers import WorkerDirectory
 from telemetry import semconv
 from telemetry.metrics import NS_PER_S
@@ -127,6 +131,16 @@ def build_gateway_app(
         new_id=lambda: secrets.token_hex(16),
         keep_days=config.gateway.receipt_days,
     )
+    limits = RequestLimits(
+        max_body_bytes=config.gateway.max_body_bytes,
+        max_concurrent_streams=config.gateway.max_concurrent_streams,
+    )
+    edge_keys = ChannelKeys(
+        clock_s=time.monotonic,
+        utc_now=utc_now,
+        offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING), ehbp.OFFER),
+        period_s=config.gateway.key_rotation_s,
+    )
     services = Services(
         authenticator=Authenticator(
             ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
@@ -138,7 +152,14 @@ def build_gateway_app(
         quotas=_quotas(config, clocks),
         tracing=tracing,
         drain=drain,
-        attester=_gateway_attester(config, policy, directory, receipts, open_guest),
+        attester=_gateway_attester(config, policy, directory, receipts, edge_keys, open_guest),
+        edge_keys=edge_keys,
+        ohttp_door=OhttpDoor(
+            keys=edge_keys,
+            limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
+            rng=os.urandom,
+            is_padded=config.gateway.privacy.padding,
+        ),
         utc_now=utc_now,
         new_request_id=new_request_id,
     )
@@ -163,11 +184,14 @@ def build_gateway_app(
         await asyncio.to_thread(provider.shutdown)
         engine.dispose()
 
-    limits = RequestLimits(
-        max_body_bytes=config.gateway.max_body_bytes,
-        max_concurrent_streams=config.gateway.max_concurrent_streams,
+    return GatewayApp(
+        services,
+        limits=limits,
+        on_started=on_started,
+        on_stopped=on_stopped,
+        is_padded=config.gateway.privacy.padding,
+        has_cadence=config.gateway.privacy.fixed_cadence,
     )
-    return GatewayApp(services, limits=limits, on_started=on_started, on_stopped=on_stopped)
 
 
 def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
@@ -214,6 +238,7 @@ def _gateway_attester(
     policy: AppraisalPolicy,
     directory: WorkerDirectory,
     receipts: ReceiptBook,
+    edge_keys: ChannelKeys,
     open_guest: GuestOpener,
 ) -> Attester | None:
     try:
@@ -239,6 +264,8 @@ def _gateway_attester(
             mode="terminate",
             policy_sha256=policy.sha256,
             weights_sha256=tuple(sorted(weights)),
+            ohttp=edge_keys.attested(),
+            lifetime=KEYSET_LIFETIME + timedelta(seconds=edge_keys.ring.next_change_in_s),
             tls=tuple(
                 TlsKey(spki_sha256=spki_sha256, host=host) for host in config.gateway.hostnames
             ),

@@ -46,7 +46,6 @@ from attestation.channel.keyring import KeyOffer
 
 ENCAPSULATED_KEY_FIELD: Final = "ehbp-encapsulated-key"
 RESPONSE_NONCE_FIELD: Final = "ehbp-response-nonce"
-KEY_CONFIG_PROBLEM: Final = "urn:ietf:params:ehbp:error:key-config"
 FIELD_BYTES: Final = 32  # of both fields, before they become hex
 
 SUITE: Final = Suite(KEM_X25519, KDF_HKDF_SHA256, AEAD_AES_256_GCM)

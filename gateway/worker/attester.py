@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestation import collect
+from attestation.binding import keyset_digest
 from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
 from attestation.keyset import Mode, OhttpKey, ReceiptKey, TlsKey, build_keyset
 from attestation.model import Nonce
+from attestation.strict_json import JsonObject
 from gateway.problems import GatewayError
 
 _log = logging.getLogger(__name__)
@@ -48,8 +50,21 @@ class Attester:
 
         Raises: GatewayError `tee_unavailable` when the device does not answer.
         """
-        at, facts = self.utc_now(), self.facts()
-        keyset = build_keyset(
+        at = self.utc_now()
+        try:
+            return make_bundle(self.tee, nonce, self._keyset(at), at).to_json()
+        except collect.TeeUnavailable as err:
+            raise GatewayError(
+                "tee_unavailable", f"The TEE gives no Evidence: {_said(err)}"
+            ) from err
+
+    def keyset_sha256(self) -> str:
+        """Hex digest of the keyset that a bundle made now would hold."""
+        return keyset_digest(self._keyset(self.utc_now())).hex()
+
+    def _keyset(self, at: datetime) -> JsonObject:
+        facts = self.facts()
+        return build_keyset(
             not_after=at + facts.lifetime,
             replica=facts.replica,
             mode=facts.mode,
@@ -59,12 +74,6 @@ class Attester:
             policy_sha256=facts.policy_sha256,
             weights_sha256=facts.weights_sha256,
         )
-        try:
-            return make_bundle(self.tee, nonce, keyset, at).to_json()
-        except collect.TeeUnavailable as err:
-            raise GatewayError(
-                "tee_unavailable", f"The TEE gives no Evidence: {_said(err)}"
-            ) from err
 
 
 def open_tee(

@@ -81,11 +81,15 @@ class ServerThread:
         self._server.should_exit = True
         self._server.force_exit = True
         self._listener.close()
+        self.cut()
+        self._thread.join(START_TIMEOUT_S)
+
+    def cut(self) -> None:
+        """Cuts every connection; new ones are welcome."""
         loop = self.loop
         if loop is not None:
             for connection in tuple(self._server.server_state.connections):
                 loop.call_soon_threadsafe(connection.transport.abort)
-        self._thread.join(START_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self.start()

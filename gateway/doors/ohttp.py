@@ -1,0 +1,171 @@
+"""OHTTP at the edge: how is an encapsulated request answered, plain or chunked?  [RFC 9458]
+
+1. Open the body; nothing is acted on before its final chunk verified. 2. Refuse what is old or was
+sent before. 3. Run the opened request through the app. 4. Seal what the app sends, as it sends it;
+the final chunk is always empty, and an answer that breaks off has none.
+Errors of 1 and 2 are problem details outside the seal, all others are inside.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    CHUNKED_RESPONSE_TYPE,
+    PLAIN_REQUEST_TYPE,
+    PLAIN_RESPONSE_TYPE,
+    ChannelError,
+    ChunkLimits,
+    DecryptFailed,
+    MalformedInner,
+    PlainServerRequest,
+    RefusedTarget,
+    Rng,
+    ServerRequest,
+    bhttp,
+)
+from gateway.channel_keys import ChannelKeys
+from gateway.doors.answers import SealedAnswer
+from gateway.doors.inner import door_of, inner_scope, replaying
+from gateway.doors.opening import open_body, refusal
+from gateway.problems import GatewayError, problem_response
+
+DOOR: Final = "ohttp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRequest:
+    """A request that verified as a whole, and what seals its answer."""
+
+    message: bytes = field(repr=False)
+    key_id: int
+    enc: bytes
+    answer: Callable[[Send], SealedAnswer] = field(repr=False)
+
+
+class OhttpDoor:
+    """The endpoint of encapsulated requests; what is inside runs through the app that it is in."""
+
+    def __init__(
+        self, *, keys: ChannelKeys, limits: ChunkLimits, rng: Rng, is_padded: bool
+    ) -> None:
+        self._keys = keys
+        self._limits = limits
+        self._rng = rng
+        self._is_padded = is_padded
+        self._openings: Mapping[str, Callable[[Request], Awaitable[OpenedRequest]]] = {
+            CHUNKED_REQUEST_TYPE: self._open_chunked,
+            PLAIN_REQUEST_TYPE: self._open_plain,
+        }
+
+    async def respond(self, request: Request) -> Response:
+        """A response that runs what was opened when it is sent.
+
+        Raises: GatewayError for a request that does not open, or not for the first time.
+        """
+        opening = self._openings.get(_media_type(request))
+        if opening is None or door_of(request.scope) is not None:
+            raise GatewayError("unsupported_media_type", f"Send {' or '.join(self._openings)}.")
+        try:
+            opened = await opening(request)
+        except ChannelError as err:
+            raise refusal(err) from None
+        try:
+            message = bhttp.parse_request(opened.message)
+        except (MalformedInner, RefusedTarget) as err:  # it was opened, so the answer is sealed
+            return _Sealed(opened, problem_response(refusal(err)), request.scope, b"")
+        except ChannelError as err:
+            raise refusal(err) from None
+        self._keys.require_new(opened.key_id, opened.enc, date=_date(message))
+        scope = inner_scope(request.scope, message, door=DOOR)
+        return _Sealed(opened, request.app, scope, message.content, on_end=self._on_end)
+
+    async def _open_chunked(self, request: Request) -> OpenedRequest:
+        sealed = ServerRequest(self._keys.opening(), limits=self._limits)
+        message = await open_body(request.stream(), sealed)
+        if sealed.key_id is None or sealed.enc is None:
+            raise DecryptFailed("malformed")
+        sealer = sealed.response_sealer(rng=self._rng)
+        answer = partial(
+            SealedAnswer,
+            media_type=CHUNKED_RESPONSE_TYPE,
+            seal_whole=sealer.seal_message,
+            sealer=sealer,
+            is_padded=self._is_padded,
+        )
+        return OpenedRequest(message=message, key_id=sealed.key_id, enc=sealed.enc, answer=answer)
+
+    async def _open_plain(self, request: Request) -> OpenedRequest:
+        body = await open_body(request.stream(), _Unopened())
+        limit = self._limits.max_body_bytes
+        sealed = PlainServerRequest(self._keys.opening(), body, max_body_bytes=limit)
+        answer = partial(
+            SealedAnswer,
+            media_type=PLAIN_RESPONSE_TYPE,
+            seal_whole=partial(sealed.seal_response, rng=self._rng),
+            sealer=None,
+            is_padded=self._is_padded,
+        )
+        return OpenedRequest(
+            message=sealed.message, key_id=sealed.key_id, enc=sealed.enc, answer=answer
+        )
+
+    def _on_end(self, opened: OpenedRequest, status: int | None) -> None:
+        """A stranger's request ran nothing, so he may not fill the memory of replays with it."""
+        if status == 401:
+            self._keys.forget_request(opened.key_id, opened.enc)
+
+
+class _Unopened:
+    """Collects a body that only opens as a whole."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return [data]
+
+    def finish(self) -> None:
+        return None
+
+
+class _Sealed(Response):
+    """Runs an app on an opened request, and seals what it sends."""
+
+    def __init__(
+        self,
+        opened: OpenedRequest,
+        app: ASGIApp,
+        inner: Scope,
+        content: bytes,
+        *,
+        on_end: Callable[[OpenedRequest, int | None], None] = lambda _opened, _status: None,
+    ) -> None:
+        super().__init__()
+        self._opened = opened
+        self._app = app
+        self._inner = inner
+        self._content = content
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._opened.answer(send)
+        try:
+            await self._app(self._inner, replaying(self._content, receive), answer.send)
+        finally:
+            self._on_end(self._opened, answer.status)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _date(message: bhttp.Request) -> str | None:
+    """Raises: GatewayError `date_outside_window` when there are two."""
+    dates = [value for name, value in message.fields if name == "date"]
+    if len(dates) > 1:
+        raise GatewayError("date_outside_window", "The sealed request has more than one date.")
+    return dates[0] if dates else None

@@ -1,0 +1,63 @@
+"""How is a sealed body opened, and what does the sender learn when it does not open?
+
+As little as possible: one fixed text per code, whatever the cause, so that answers are no oracle.
+The precise class goes to the log.  [protocol: outer statuses]
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, Protocol
+
+from starlette.requests import ClientDisconnect
+
+from attestation.channel import ChannelError, DecryptFailed, MalformedInner, RefusedTarget
+from gateway.problems import GatewayError
+
+_log = logging.getLogger(__name__)
+
+_TEXTS: Final[Mapping[str, str]] = {
+    "key_config_error": "The key configuration is not known here.",
+    "decrypt_failed": "The encapsulated message could not be opened.",
+    "malformed_inner": "The opened message is not a request.",
+    "body_too_large": "The encapsulated message is too large.",
+    "too_many_chunks": "The encapsulated message has too many chunks.",
+}
+
+
+class BodyOpener(Protocol):
+    """Opens one body as it arrives."""
+
+    def feed(self, data: bytes) -> list[bytes]: ...
+
+    def finish(self) -> list[bytes] | None:
+        """What the end of the body brought, if anything."""
+        ...
+
+
+async def open_body(stream: AsyncIterator[bytes], opener: BodyOpener) -> bytes:
+    """The whole verified plaintext.
+
+    Raises: ChannelError; GatewayError of the stream's own limits, and `client_disconnected`.
+    """
+    opened = bytearray()
+    try:
+        async for data in stream:
+            for chunk in opener.feed(data):
+                opened += chunk
+    except ClientDisconnect:
+        raise GatewayError("client_disconnected", "The client went away.") from None
+    for chunk in opener.finish() or ():
+        opened += chunk
+    return bytes(opened)
+
+
+def refusal(err: ChannelError) -> GatewayError:
+    """What the sender is told; the log says which it was."""
+    detail = err.detail if isinstance(err, DecryptFailed) else err.code
+    _log.info("sealed request refused", extra={"code": err.code, "detail": detail})
+    code = err.code
+    if code == "unsupported_suite":
+        code = "key_config_error"
+    elif isinstance(err, MalformedInner | RefusedTarget):
+        code = "malformed_inner"
+    return GatewayError(code, _TEXTS.get(code, "The sealed message is not accepted."))
