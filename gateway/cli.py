@@ -37,6 +37,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
             "Check the signed receipts of requests.",
         ),
         "models": ("gateway.models_cli:models", "Fetch and check models."),
+        "connect": (
+            "gateway.connect.cli:connect",
+            "Verify a gateway and seal for every program on this machine.",
+        ),
         "doctor": (
             "gateway.doctor.cli:doctor",
             "Say what is wrong with this set-up, and what next.",

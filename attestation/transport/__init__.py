@@ -24,6 +24,7 @@ client        one call for each
 """
 
 from attestation.transport.client import (
+    async_client_over,
     attested_async_client,
     attested_client,
     gateway_keeper,
@@ -69,6 +70,7 @@ __all__ = [
     "GatewayVerifier",
     "Session",
     "SessionKeeper",
+    "async_client_over",
     "attested_async_client",
     "attested_client",
     "error_code",

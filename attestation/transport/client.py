@@ -12,6 +12,7 @@ from attestation.anchors import load_anchors
 from attestation.fetch.cache import default_folder
 from attestation.keyset import Mode
 from attestation.policy import AppraisalPolicy, load_policy
+from attestation.transport.errors import EvidenceRefused
 from attestation.transport.evidence import API_PREFIX, EvidenceUrl, parse_evidence_url
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.session import Session
@@ -58,8 +59,21 @@ def attested_async_client(
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.AsyncClient:
     """``attested_client`` for an event loop."""
+    keeper = gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy)
+    return async_client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
+
+
+def async_client_over(
+    keeper: SessionKeeper,
+    url: str,
+    *,
+    ca_file: Path | str | None = None,
+    proxy: str | None = None,
+    timeout: httpx.Timeout = TIMEOUT,
+) -> httpx.AsyncClient:
+    """``attested_async_client`` over sessions that the caller keeps."""
     transport = AsyncAttestedTransport(
-        gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy),
+        keeper,
         source=gateway_source(url),
         utc_now=_utc_now,
         rng=os.urandom,
@@ -77,6 +91,7 @@ def gateway_keeper(
     mode: Mode | None = None,
     proxy: str | None = None,
     on_session: Callable[[Session], None] = lambda _session: None,
+    on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
 ) -> SessionKeeper:
     """The sessions of the gateway at ``url``. Raises: ValueError; PolicyError."""
     verifier = GatewayVerifier(
@@ -89,7 +104,9 @@ def gateway_keeper(
         mode=mode,
         collateral_folder=_collateral_folder(),
     )
-    return SessionKeeper(verifier.verify, utc_now=_utc_now, on_session=on_session)
+    return SessionKeeper(
+        verifier.verify, utc_now=_utc_now, on_session=on_session, on_refused=on_refused
+    )
 
 
 def gateway_source(url: str) -> EvidenceUrl:

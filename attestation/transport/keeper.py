@@ -8,10 +8,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from attestation.transport.errors import EvidenceRefused
 from attestation.transport.session import Session
+
+QUARANTINE: Final = timedelta(seconds=5)  # a gateway's flood of refusals is not ours to make
 
 
 class SessionKeeper:
@@ -23,14 +26,17 @@ class SessionKeeper:
         *,
         utc_now: Callable[[], datetime],
         on_session: Callable[[Session], None] = lambda _session: None,
+        on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
     ) -> None:
-        """``on_session`` is told of each new one, in the thread that verified it."""
+        """Both are told what came of each verification, in the thread that it ran in."""
         self._verify = verify
         self._utc_now = utc_now
         self._on_session = on_session
+        self._on_refused = on_refused
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._flight: Future[Session] | None = None
+        self._refused: tuple[EvidenceRefused, datetime] | None = None
 
     @property
     def session(self) -> Session | None:
@@ -53,13 +59,17 @@ class SessionKeeper:
         """A session newer than ``than``, one verification for all who ask meanwhile.
 
         ``than`` is kept and used until the answer is there. When there is none, because nobody
-        answers, it stays to its end; a negative verdict ends it at once.
+        answers, it stays to its end; a negative verdict ends it at once, and stands for QUARANTINE
+        without another question.
         """
+        done: Future[Session] = Future()
         with self._lock:
             current = self.session
             if current is not None and current is not than:
-                done: Future[Session] = Future()
                 done.set_result(current)
+                return done
+            if self._refused is not None and self._utc_now() < self._refused[1]:
+                done.set_exception(self._refused[0])
                 return done
             if self._flight is None:
                 self._flight = Future()
@@ -78,12 +88,14 @@ class SessionKeeper:
             session = self._verify()
         except BaseException as err:  # the thread's edge: whoever waits is told
             with self._lock:
-                if isinstance(err, EvidenceRefused):
-                    self._session = None
                 self._flight = None
+                if isinstance(err, EvidenceRefused):
+                    self._session, self._refused = None, (err, self._utc_now() + QUARANTINE)
+            if isinstance(err, EvidenceRefused):
+                self._on_refused(err)
             flight.set_exception(err)
             return
         with self._lock:
-            self._session, self._flight = session, None
+            self._session, self._refused, self._flight = session, None, None
         self._on_session(session)
         flight.set_result(session)

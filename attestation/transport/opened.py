@@ -141,5 +141,5 @@ def _inner(
 def _refusal(status: int, body: bytes) -> tuple[str, httpx.Response]:
     code = error_code(body)
     status, content = outer_error(status, code)
-    headers = {"content-type": "application/json"}
-    return code, httpx.Response(status, headers=headers, content=content)
+    headers = {"content-type": "application/json", "content-length": str(len(content))}
+    return code, httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))

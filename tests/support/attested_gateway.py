@@ -5,9 +5,11 @@ Every fault that a client must notice can be put into it, one at a time.
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,12 +33,13 @@ from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
 from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
 from attestation.model import parse_nonce
-from tests.support.tls import key_sha256
+from tests.support.servers import ServerThread
+from tests.support.tls import key_sha256, server_context
 
 Answer = Callable[[bhttp.Request], Awaitable[tuple[int, AsyncIterator[bytes]]]]
 
 
-async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
+async def pieces_of(*pieces: bytes) -> AsyncIterator[bytes]:
     for piece in pieces:
         await asyncio.sleep(0)
         yield piece
@@ -44,7 +47,7 @@ async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
 
 async def echo(request: bhttp.Request) -> tuple[int, AsyncIterator[bytes]]:
     """What was asked, in three pieces."""
-    return 200, _pieces(request.method.encode(), request.path.encode(), request.content)
+    return 200, pieces_of(request.method.encode(), request.path.encode(), request.content)
 
 
 @dataclass
@@ -61,6 +64,7 @@ class AttestedGateway:
     keyset_lifetime: timedelta = timedelta(hours=1)
     flip_bit: bool = False  # of the quote
     attest_delay_s: float = 0.0
+    media_type: str = "text/plain"  # of answers
     cut: bool = False  # answers end without their final chunk
     outer_reply: Response | None = None  # instead of opening
     num_attested: int = 0
@@ -127,7 +131,7 @@ class AttestedGateway:
         self, opened: ServerRequest, status: int, pieces: AsyncIterator[bytes]
     ) -> AsyncIterator[bytes]:
         sealer = opened.response_sealer(rng=os.urandom)
-        head = bhttp.ResponseHead(status=status, fields=(("content-type", "text/plain"),))
+        head = bhttp.ResponseHead(status=status, fields=(("content-type", self.media_type),))
         yield sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))
         async for piece in pieces:
             yield sealer.seal_chunk(bhttp.serialize_content_chunk(piece))
@@ -140,3 +144,23 @@ def _flipped(quote_b64: str) -> str:
     quote = bytearray(base64.b64decode(quote_b64))
     quote[200] ^= 1
     return base64.b64encode(quote).decode()
+
+
+@dataclass
+class Running:
+    """A gateway that runs, with what a client needs to know of it."""
+
+    gateway: AttestedGateway
+    url: str
+    ca_file: Path
+    tls: ssl.SSLContext
+
+
+@contextlib.contextmanager
+def running_gateway(certificate: tuple[Path, Path]) -> Iterator[Running]:
+    """On a TLS port of its own; ``certificate`` is that of ``tests.support.tls.self_signed``."""
+    gateway = AttestedGateway(certificate=certificate[0])
+    context = server_context(certificate)
+    with ServerThread(gateway, context=context) as server:
+        url = f"https://127.0.0.1:{server.port}/v1"
+        yield Running(gateway=gateway, url=url, ca_file=certificate[0], tls=context)

@@ -1,25 +1,12 @@
-"""One attested gateway on a TLS port, and clients of it."""
+"""One attested gateway on a TLS port."""
 
-import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.attested_gateway import AttestedGateway
-from tests.support.servers import ServerThread
-from tests.support.tls import self_signed, server_context
-
-
-@dataclass
-class Running:
-    """A gateway that runs, with what a client needs to know of it."""
-
-    gateway: AttestedGateway
-    url: str
-    ca_file: Path
-    tls: ssl.SSLContext
+from tests.support.attested_gateway import Running, running_gateway
+from tests.support.tls import self_signed
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +16,5 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def running(certificate: tuple[Path, Path]) -> Iterator[Running]:
-    gateway = AttestedGateway(certificate=certificate[0])
-    context = server_context(certificate)
-    with ServerThread(gateway, context=context) as server:
-        url = f"https://127.0.0.1:{server.port}/v1"
-        yield Running(gateway=gateway, url=url, ca_file=certificate[0], tls=context)
+    with running_gateway(certificate) as running:
+        yield running

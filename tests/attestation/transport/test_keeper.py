@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
+from attestation.transport.keeper import QUARANTINE
 
 START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 TERM = timedelta(seconds=300)
@@ -122,8 +123,19 @@ def test_a_negative_verdict_ends_it_at_once(keeper: SessionKeeper, verifier: Fak
     with pytest.raises(EvidenceRefused):
         keeper.renew(than=old).result()
     assert keeper.session is None
+
+
+def test_a_refusal_stands_for_a_while_without_another_question(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    for _ in range(3):
+        with pytest.raises(EvidenceRefused):
+            keeper.require()
+    assert verifier.num_calls == 1
     verifier.error = None
-    assert keeper.require() is not old
+    verifier.now += QUARANTINE
+    assert keeper.require() is keeper.session
 
 
 async def test_a_waiter_that_gives_up_takes_nothing_from_the_others(
@@ -143,10 +155,19 @@ async def test_a_waiter_that_gives_up_takes_nothing_from_the_others(
 
 def test_who_wants_to_know_is_told_of_each_session(verifier: FakeVerifier) -> None:
     told: list[Session] = []
-    keeper = SessionKeeper(verifier.verify, utc_now=verifier.utc_now, on_session=told.append)
+    refused: list[EvidenceRefused] = []
+    keeper = SessionKeeper(
+        verifier.verify,
+        utc_now=verifier.utc_now,
+        on_session=told.append,
+        on_refused=refused.append,
+    )
     first = keeper.require()
     second = keeper.renew(than=first).result()
-    assert told == [first, second]
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    with pytest.raises(EvidenceRefused):
+        keeper.renew(than=second).result()
+    assert (told, refused) == ([first, second], [verifier.error])
 
 
 def test_it_is_time_for_the_next_at_four_fifths(keeper: SessionKeeper) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from attestation.channel import bhttp
 from attestation.transport import EvidenceRefused, attested_async_client, attested_client
-from tests.attestation.transport.conftest import Running
+from tests.support.attested_gateway import Running
 
 PROMPT = "the-canary-sings-at-noon"
 CHUNKS = ("Hel", "lo", "!")

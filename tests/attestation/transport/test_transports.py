@@ -21,8 +21,7 @@ from attestation.transport import (
     attested_client,
 )
 from attestation.transport.opened import VERDICT
-from tests.attestation.transport.conftest import Running
-from tests.support.attested_gateway import AttestedGateway
+from tests.support.attested_gateway import AttestedGateway, Running
 from tests.support.tls import self_signed
 
 SECRET = "the-canary-sings-at-noon"

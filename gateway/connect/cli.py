@@ -1,0 +1,269 @@
+"""`starshade connect`: verify a gateway, show the verdict, then serve its API on this machine.
+
+1. Which gateway, policy and key: what was given, else this machine's own installation.
+2. Verify; a bad verdict is shown, and nothing is served.
+3. Serve, verifying anew before the verdict ends.
+"""
+
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config
+from gateway.config import StarshadeConfig
+from gateway.config_rules import loopback_host
+from gateway.faults import os_error_text
+from gateway.snippets import base_url
+
+if TYPE_CHECKING:
+    from attestation.keyset import Mode
+    from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
+    from gateway.connect.app import ConnectApp
+
+DEFAULT_PORT: Final = 8445
+DRAIN_S: Final = 5
+KEY_VARIABLE: Final = "STARSHADE_API_KEY"
+MAX_KEY_BYTES: Final = 512
+_MODES: Final = ("terminate", "pass-through")
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Whom to verify by which rules, and the key for requests that bring none."""
+
+    url: str
+    policy: str
+    ca_file: Path | None
+    mode: "Mode | None"
+    proxy: str | None
+    key: str | None = field(repr=False)
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option("--policy", help="production (default for a URL), development or a TOML file.")
+@click.option("--ca-file", type=_FILE, help="CA of its certificate.  [default: the system's]")
+@click.option("--mode", type=click.Choice(_MODES), help="Refuse a gateway in another mode.")
+@click.option("--key-file", type=_FILE, help="API key for requests without one of their own.")
+@click.option("--proxy", metavar="URL", help="Reach the gateway through this HTTP proxy.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Loopback address.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True,
+    help="Port to listen on.",
+)  # fmt: skip
+@config_options
+def connect(
+    url: str | None,
+    policy: str | None,
+    ca_file: Path | None,
+    mode: str | None,
+    key_file: Path | None,
+    proxy: str | None,
+    host: str,
+    port: int,
+    config_file: Path | None,
+    state_dir: Path | None,
+    cache_dir: Path | None,
+) -> None:
+    """Verify the gateway at URL, then serve its API here, sealed for any program.
+
+    Without URL it is the gateway of this machine, by its ca.pem, its policy and its kept key.
+    Programs use http://127.0.0.1:8445/v1 as their OpenAI base URL. A request without a Starshade
+    key of its own gets the one of --key-file, else of $STARSHADE_API_KEY. Any process of this
+    machine can use the port; web pages cannot.
+
+    Exit codes: 0 stopped, 2 usage, 10 the evidence is refused, 20 unsupported, 30 malformed, 40 the
+    gateway or its collateral cannot be reached.
+    """
+    if problem := loopback_host(host):
+        raise click.BadParameter(problem, param_hint="--host")
+    flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
+    config = read_config(config_file, flags, default_policy="development")
+    target = Target(
+        url=url or base_url(config),
+        policy=policy or ("production" if url else config.policy),
+        ca_file=ca_file or (None if url else config.paths.ca_cert),
+        mode=cast("Mode | None", mode),
+        proxy=proxy,
+        key=_key(key_file, None if url else config),
+    )
+    run(target, host=host, port=port)
+
+
+def run(target: Target, *, host: str, port: int) -> None:
+    """Until SIGTERM or Ctrl-C. Raises: Failure."""
+    from gateway.servers import run_app
+    from gateway.sockets import SocketTaken, listen_tcp
+    from telemetry.logs import configure_logging
+
+    console = _console()
+    hooks = _Hooks()
+    keeper = _keeper(target, hooks)
+    session = _verify(keeper, target)
+    try:
+        listener = listen_tcp(host, port)
+    except (SocketTaken, OSError) as err:
+        said = os_error_text(err) if isinstance(err, OSError) else str(err)
+        raise Failure(
+            f"cannot listen on {host} port {port}: {said}",
+            exit_code=ExitCode.CHECK_FAILED,
+            code="address_in_use",
+            next_step="choose another port with --port",
+        ) from err
+    configure_logging()
+    for number in (signal.SIGTERM, signal.SIGINT):  # the server raises it again once it stopped
+        signal.signal(number, _exit)
+    hooks.app = _app(keeper, target, console)
+    _announce(console, target, session, host, port)
+    run_app(hooks.app, listener, drain_s=DRAIN_S)
+
+
+@dataclass(slots=True)
+class _Hooks:
+    """Joins keeper and app, each of which needs the other."""
+
+    app: "ConnectApp | None" = None
+
+    def on_refused(self, refused: "EvidenceRefused") -> None:
+        if self.app is not None:
+            self.app.on_refused(refused)
+
+
+class _Console:
+    """Plain lines on standard error; a terminal's own controls are never passed on."""
+
+    def say(self, text: str) -> None:
+        from attestation.commands.render import plain
+
+        for line in text.split("\n"):
+            click.echo(plain(line), err=True)
+
+
+def _console() -> _Console:
+    return _Console()
+
+
+def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
+    from attestation.errors import PolicyError
+    from attestation.transport import gateway_keeper
+
+    try:
+        return gateway_keeper(
+            target.url,
+            policy=target.policy,
+            ca_file=target.ca_file,
+            mode=target.mode,
+            proxy=target.proxy,
+            on_refused=hooks.on_refused,
+        )
+    except ValueError as err:
+        raise click.BadParameter(str(err), param_hint="URL") from err
+    except PolicyError as err:
+        raise Failure(
+            str(err),
+            exit_code=ExitCode.USAGE,
+            code=err.code,
+            next_step="use production, development or the path of a sound policy file",
+        ) from err
+
+
+def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
+    """Shows the verdict, good or bad. Raises: Failure for anything but a good one."""
+    from attestation.commands.render import show_verdict
+    from attestation.transport import EvidenceRefused, GatewayUnavailable
+
+    try:
+        session = keeper.require()
+    except EvidenceRefused as err:
+        if err.result is not None:
+            show_verdict(err.result)
+        raise _refused(err, target) from err
+    except GatewayUnavailable as err:
+        raise _unavailable(err) from err
+    show_verdict(session.result)
+    return session
+
+
+def _refused(err: "EvidenceRefused", target: Target) -> Failure:
+    from attestation.commands.common import code_exit
+
+    is_simulated = err.code == "untrusted_root" and target.policy == "production"
+    return Failure(
+        f"{err}; nothing was sent to it",
+        exit_code=ExitCode(code_exit(err.code)),
+        code=err.code,
+        next_step="a simulated TEE passes --policy development alone, and protects nothing"
+        if is_simulated
+        else "do not send it anything; docs/attestation.md explains the code",
+    )
+
+
+def _unavailable(err: "GatewayUnavailable") -> Failure:
+    return Failure(
+        str(err),
+        exit_code=ExitCode.UNAVAILABLE,
+        code=err.code,
+        next_step="check the URL, --ca-file and the network; `starshade up` starts one here",
+    )
+
+
+def _app(keeper: "SessionKeeper", target: Target, console: _Console) -> "ConnectApp":
+    from attestation.transport import async_client_over, gateway_source
+    from gateway.connect.app import ConnectApp
+    from gateway.connect.forward import Forwarder
+    from gateway.connect.streams import Streams
+    from gateway.connect.watch import Watch
+    from gateway.process import utc_now
+
+    forwarder = Forwarder(
+        client=async_client_over(keeper, target.url, ca_file=target.ca_file, proxy=target.proxy),
+        target=gateway_source(target.url),
+        key=target.key,
+        streams=Streams(),
+    )
+    return ConnectApp(forwarder, keeper, Watch(keeper=keeper, utc_now=utc_now, tell=console.say))
+
+
+def _announce(console: _Console, target: Target, session: "Session", host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    keys = f"requests without a key of their own get yours ({KEY_VARIABLE} or --key-file)"
+    console.say(
+        f"\nverified {target.url} ({session.keyset.mode}), good until "
+        f"{session.not_after:%H:%M:%S} UTC and renewed before that\n"
+        f"listening: OPENAI_BASE_URL=http://{shown}:{port}/v1\n"
+        + (keys if target.key else "requests need an API key of their own")
+        + "\nCtrl-C stops"
+    )
+
+
+def _key(key_file: Path | None, config: StarshadeConfig | None) -> str | None:
+    """``config`` is this machine's own installation, where its gateway is meant.
+
+    Raises: Failure.
+    """
+    if key_file is None and (given := environment().get(KEY_VARIABLE)):
+        return given.strip()
+    kept = None if config is None else config.paths.dev_api_key
+    path = key_file or (kept if kept is not None and kept.is_file() else None)
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_BYTES).decode("ascii").strip()
+    except (OSError, ValueError) as err:
+        raise Failure(
+            f"no API key can be read from {path}",
+            exit_code=ExitCode.USAGE,
+            code="invalid_api_key",
+            next_step="name a file that holds the key alone",
+        ) from err
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(ExitCode.SUCCESS)

@@ -1,0 +1,108 @@
+"""Does `starshade connect` refuse to start on a bad verdict, and serve on a good one?"""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.cli_support import environment
+from tests.gateway.support import wait_until
+from tests.gateway.test_up import free_port
+from tests.support.attested_gateway import Running
+
+
+def run(*arguments: str, **environ: str | None) -> Result:
+    return CliRunner(env={"STARSHADE_API_KEY": None, **environ}).invoke(
+        main, ["connect", *arguments]
+    )
+
+
+def test_a_simulated_gateway_is_refused_by_default_with_the_table(running: Running) -> None:
+    result = run(running.url, "--ca-file", str(running.ca_file), "--port", str(free_port()))
+    assert result.exit_code == 10, result.output
+    assert "REJECTED" in result.stdout
+    assert "untrusted_root" in result.stdout
+    assert "[untrusted_root]" in result.stderr
+    assert "nothing was sent" in result.stderr
+    assert "--policy development" in result.stderr
+    assert running.gateway.posted == []
+
+
+def test_a_flipped_bit_is_refused_under_any_policy(running: Running) -> None:
+    running.gateway.flip_bit = True
+    result = run(running.url, "--ca-file", str(running.ca_file), "--policy", "development")
+    assert result.exit_code == 10
+    assert "quote_signature" in result.stdout
+
+
+def test_nobody_there_exits_with_40(running: Running) -> None:
+    result = run("https://127.0.0.1:1/v1", "--ca-file", str(running.ca_file))
+    assert result.exit_code == 40
+    assert "[evidence_unavailable]" in result.stderr
+    assert "next:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("http://127.0.0.1:8443/v1",),
+        ("https://user:pw@127.0.0.1/v1",),
+        ("https://127.0.0.1/v1", "--host", "0.0.0.0"),  # noqa: S104 - refused
+        ("https://127.0.0.1/v1", "--policy", "/no/such/policy.toml"),
+        ("https://127.0.0.1/v1", "--key-file", "/no/such/key"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "pw" not in result.output
+
+
+def test_it_serves_seals_and_stops(running: Running, tmp_path: Path) -> None:
+    port = free_port()
+    key = tmp_path / "key"
+    key.write_text("sk-starshade-kept\n")
+    arguments = [
+        "connect", running.url, "--ca-file", str(running.ca_file), "--policy", "development",
+        "--port", str(port), "--key-file", str(key),
+    ]  # fmt: skip
+    log = tmp_path / "err"
+    with (
+        log.open("wb") as err,
+        subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            env={**environment(), "XDG_CACHE_HOME": str(tmp_path)},
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: _is_ready(port) or process.poll() is not None, timeout_s=60)
+            answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=20)
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(20)
+            assert process.stdout is not None
+            shown = process.stdout.read().decode()
+        finally:
+            process.kill()
+    assert answer.text == "GET/v1/models"
+    assert dict(running.gateway.opened[0].fields)["authorization"] == "Bearer sk-starshade-kept"
+    assert status == 0, log.read_text()
+    assert "ACCEPTED WITH A WARNING" in shown
+    said = log.read_text()
+    assert f"OPENAI_BASE_URL=http://127.0.0.1:{port}/v1" in said
+    assert "sk-starshade-kept" not in said + shown
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=1).status_code == 200
+    except httpx.HTTPError:
+        time.sleep(0.1)
+        return False
