@@ -82,7 +82,8 @@ def database_failure(err: Exception) -> Failure:
         f"the database cannot be used: {type(err).__name__}",
         exit_code=ExitCode.CHECK_FAILED,
         code="database_unavailable",
-        next_step="check database_url, that the file or server behind it is sound, and the disk",
+        next_step=getattr(err, "next_step", None)
+        or "check database_url, that the file or server behind it is sound, and the disk",
     )
 
 

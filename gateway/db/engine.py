@@ -7,26 +7,44 @@ writers wait for each other instead of failing half-way; other databases use the
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from telemetry.db.engine import enter_wal, upgrade
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _BUSY_TIMEOUT_MS: Final = 5000
+_CONNECT_TIMEOUT_S: Final = 5
+
+
+class DriverMissing(SQLAlchemyError):
+    """The database's driver is not installed."""
+
+    next_step = "pip install 'starshade[postgres]'"
 
 
 def open_engine(url: str) -> Engine:
     """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet.
 
-    Its exceptions never quote what was to be stored.
+    Its exceptions never quote what was to be stored. A server that was restarted is connected to
+    again. Raises: DriverMissing.
     """
-    engine = create_engine(url, hide_parameters=True)
-    if engine.dialect.name == "sqlite":
+    if make_url(url).get_backend_name() == "sqlite":
+        engine = create_engine(url, hide_parameters=True)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    return engine
+        return engine
+    try:
+        return create_engine(
+            url,
+            hide_parameters=True,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+        )
+    except ModuleNotFoundError as err:
+        raise DriverMissing(f"no module {err.name}") from None
 
 
 def writing(engine: Engine) -> Engine:

@@ -111,7 +111,7 @@ class ApiKeyStore:
         """
         key = _new_key()
         with Session(writing(self._engine)) as session, session.begin():
-            old = session.get(ApiKeyRow, key_id)
+            old = session.get(ApiKeyRow, key_id, with_for_update=True)
             if old is None or not _is_live(old, now_ns):
                 raise KeyNotFound(key_id)
             lifetime_ns = None if old.expires_ns is None else old.expires_ns - old.created_ns
