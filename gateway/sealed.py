@@ -20,6 +20,7 @@ from attestation.channel import (
     bhttp,
 )
 from attestation.channel.bhttp import ResponseParser
+from attestation.channel.padding import padding_for
 from gateway.problems import GatewayError, is_known_code
 
 UNIX_SCHEME: Final = "unix:"
@@ -198,7 +199,8 @@ async def open_exchange(
     Raises: StaleKey; GatewayError `upstream_unavailable`, `upstream_truncated`, `upstream_error`.
     """
     sealed = ClientRequest(key_config, rng=rng)
-    body = sealed.seal_message(bhttp.serialize_request(request))
+    message = bhttp.serialize_request(request)
+    body = sealed.seal_message(message + bytes(padding_for(len(message))))
     on_sealed()
     response = await client.post("/ohttp", body, media_type=CHUNKED_REQUEST_TYPE)
     try:

@@ -32,8 +32,11 @@ def padding_for(num_bytes: int) -> int:
 def pad_events(events: bytes) -> bytes:
     """Whole server-sent events and, behind them, a comment that fills the next bucket.
 
-    No events give a comment alone, as long as the smallest bucket.
+    No events give a comment alone, as long as the smallest bucket. What ends within an event is
+    left as it is, since a comment would fall into it.
     """
+    if events and not events.endswith(b"\n\n"):
+        return events
     room = _bucket_for(len(events)) - len(events)
     if 0 < room < _SHORTEST_COMMENT:
         room = _bucket_for(len(events) + _SHORTEST_COMMENT) - len(events)

@@ -7,14 +7,14 @@ errors are problem details with one fixed text per code; everything else travels
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,9 +23,8 @@ from attestation.channel import (
     CHUNKED_REQUEST_TYPE,
     CHUNKED_RESPONSE_TYPE,
     KEY_LIST_TYPE,
-    ChannelError,
     ChunkLimits,
-    ResponseSealer,
+    DecryptFailed,
     Rng,
     ServerRequest,
     bhttp,
@@ -34,6 +33,7 @@ from attestation.channel import (
 from attestation.errors import AttestationError
 from attestation.model import parse_nonce
 from gateway.channel_keys import ChannelKeys
+from gateway.doors.opening import refusal
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.faults import describe_fault
@@ -42,6 +42,7 @@ from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
+from gateway.worker.sealing import open_request, sealed_response
 from runtime import StepStats
 from runtime.sequence import MAX_PRIORITY, MIN_PRIORITY
 
@@ -50,13 +51,6 @@ _log = logging.getLogger(__name__)
 MAX_REQUEST_ID_CHARS: Final = 64
 MAX_SALT_BYTES: Final = 64
 _PRIORITIES: Final = frozenset(str(p) for p in range(MIN_PRIORITY, MAX_PRIORITY + 1))
-_OUTER_TEXTS: Final[Mapping[str, str]] = {
-    "key_config_error": "The key configuration is not known here.",
-    "unsupported_suite": "The key configuration is not known here.",
-    "decrypt_failed": "The encapsulated message could not be opened.",
-    "body_too_large": "The encapsulated message is too large.",
-    "too_many_chunks": "The encapsulated message has too many chunks.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +182,11 @@ class WorkerApp:
         if request.headers.get("content-type") != CHUNKED_REQUEST_TYPE:
             raise GatewayError("unsupported_media_type", f"Send {CHUNKED_REQUEST_TYPE}.")
         opened = ServerRequest(self.state.keys.opening(), limits=self.state.limits)
-        message = await self._open(request, opened)
+        message = await open_request(request, opened)
         inner = self._inner_request(message, opened)
         response = await until_disconnected(request.receive, _respond(ready.service, inner))
         return StreamedBody(
-            _sealed(response, opened.response_sealer(rng=self.state.rng)),
+            sealed_response(response, opened.response_sealer(rng=self.state.rng)),
             on_close=response.body.aclose,
             media_type=CHUNKED_RESPONSE_TYPE,
         )
@@ -224,31 +218,11 @@ class WorkerApp:
             {"open": ready.bridge.num_open, "step": None if step is None else asdict(step)}
         )
 
-    # -- opening ---------------------------------------------------------------------------
-
-    async def _open(self, request: Request, opened: ServerRequest) -> bhttp.Request:
-        """The whole verified message. Raises: GatewayError with a fixed text per code."""
-        inner = bytearray()
-        try:
-            async for data in request.stream():
-                for chunk in opened.feed(data):
-                    inner += chunk
-            for chunk in opened.finish():
-                inner += chunk
-            return bhttp.parse_request(bytes(inner))
-        except ClientDisconnect:
-            raise GatewayError("client_disconnected", "The client went away.") from None
-        except ChannelError as err:
-            _log.info("sealed request refused", extra={"code": err.code})
-            code = "key_config_error" if err.code == "unsupported_suite" else err.code
-            text = _OUTER_TEXTS.get(code, "The opened message is not a request.")
-            raise GatewayError(code if code in _OUTER_TEXTS else "malformed_inner", text) from None
-
     def _inner_request(self, message: bhttp.Request, opened: ServerRequest) -> InnerRequest:
         """Raises: GatewayError for a date outside the window or a replay."""
         fields = dict(message.fields)
         if opened.key_id is None or opened.enc is None:
-            raise GatewayError("decrypt_failed", _OUTER_TEXTS["decrypt_failed"])
+            raise refusal(DecryptFailed("malformed"))
         self.state.keys.require_new(opened.key_id, opened.enc, date=fields.get("date"))
         return InnerRequest(
             method=message.method,
@@ -276,18 +250,6 @@ async def _respond(service: InnerService, inner: InnerRequest) -> InnerResponse:
         response, description = fault_response(err)
         _log.error("request failed: %s", description)
         return response
-
-
-async def _sealed(response: InnerResponse, sealer: ResponseSealer) -> AsyncGenerator[bytes, None]:
-    """Each item of the body sealed as one chunk, at once; an exception leaves no final chunk."""
-    head = bhttp.ResponseHead(
-        status=response.status, fields=(("content-type", response.media_type),)
-    )
-    pending = sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))
-    async for data in response.body:
-        yield pending + sealer.seal_chunk(bhttp.serialize_content_chunk(data))
-        pending = b""
-    yield pending + sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()
 
 
 def _priority(value: str) -> int:

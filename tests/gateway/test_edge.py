@@ -195,7 +195,8 @@ def test_own_and_relayed_evidence(stack: Stack) -> None:
     assert NONCE in node["statement"]
     assert node["keyset"]["replica"] == "worker-0"
     lease = stack.client.get("/v1/nodes").json()["data"][0]
-    assert [key["config_sha256"] for key in node["keyset"]["ohttp"]] == [lease["key_config_sha256"]]
+    active, pending = (key["config_sha256"] for key in node["keyset"]["ohttp"])
+    assert active == lease["key_config_sha256"] != pending
     other = stack.client.get("/v1/attestation", params={"nonce": NONCE, "node": "worker-9"})
     refused(other, 404, "node_not_found", "node")
 

@@ -22,6 +22,7 @@ from attestation.channel import (
     bhttp,
     parse_key_configs,
 )
+from attestation.channel.padding import padded_length
 from gateway.attest import http_date
 from gateway.worker.app import WorkerApp
 from tests.gateway.support import (
@@ -257,3 +258,17 @@ def test_loading_is_said_and_nothing_is_offered(tmp_path_factory: pytest.TempPat
         assert post(client, b"x").json()["code"] == "worker_not_ready"
         may_load.set()
         wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_sizes_on_the_hop_are_padded(worker: httpx.Client, is_streamed: bool) -> None:
+    lengths = set()
+    for max_tokens in range(1, 6):
+        body = chat_body(stream=is_streamed, max_tokens=max_tokens, ignore_eos=True)
+        sealed, wire = seal(worker, content=json.dumps(body).encode())
+        opener, parser = sealed.response_opener(), bhttp.ResponseParser()
+        chunks = opener.feed(post(worker, wire).content)
+        pieces = [piece for chunk in chunks for piece in parser.feed(chunk)]
+        lengths |= {len(p) for p in pieces} if is_streamed else {len(b"".join(chunks))}
+    assert len(lengths) <= 2
+    assert all(length in (256, 512, padded_length(length)) for length in lengths)
