@@ -18,6 +18,7 @@ from attestation.channel import (
     Rng,
     bhttp,
 )
+from attestation.channel.padding import padding_for
 from attestation.transport.errors import ChannelBroken
 
 KEY_CHANGED: Final = "key_config_error"
@@ -111,7 +112,8 @@ def seal(request: PlainRequest, key_config: KeyConfig, *, at: datetime, rng: Rng
             content=request.content,
         )
         sealed = ClientRequest(key_config, rng=rng)
-        body = sealed.seal_message(bhttp.serialize_request(message))
+        plain = bhttp.serialize_request(message)
+        body = sealed.seal_message(plain + bytes(padding_for(len(plain))))  # [RFC 9292 sec. 3.8]
     except ChannelError as err:
         raise ChannelBroken(err.code, f"the request cannot be sealed: {err}") from err
     return SealedRequest(body=body, opening=Opening(sealed.response_opener()))

@@ -6,6 +6,7 @@ from typing import Final
 
 from attestation.binding import keyset_digest
 from attestation.channel import (
+    KEM_XWING,
     ChannelError,
     KeyConfig,
     lease_not_after,
@@ -59,7 +60,7 @@ def open_session(
     """The session of an accepted verdict; ``keys`` is the list of keys that was offered.
 
     1. The verdict accepts. 2. The keyset is in the mode that the caller insists on. 3. One of the
-    offered keys is in the attested keyset.
+    offered keys is in the attested keyset; one that quantum computers do not open goes first.
 
     Raises: EvidenceRefused.
     """
@@ -73,7 +74,8 @@ def open_session(
             said = f"the gateway's mode is {parsed.mode}, and {mode} is insisted on"
             raise EvidenceRefused("session_not_accepted", said, result)
         attested = [key.config_sha256 for key in parsed.ohttp]
-        key_config = select_key_config(parse_key_configs(keys), attested)  # 3
+        offered = sorted(parse_key_configs(keys), key=lambda config: config.kem_id != KEM_XWING)
+        key_config = select_key_config(offered, attested)  # 3
     except (AttestationError, ChannelError) as err:
         raise EvidenceRefused(err.code, f"the gateway's keys are refused: {err}", result) from err
     return Session(

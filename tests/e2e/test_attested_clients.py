@@ -1,0 +1,98 @@
+"""Do our own clients speak to the real gateway, sealed, and through a change of its keys?"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from attestation.channel import KEM_XWING
+from attestation.transport import (
+    EvidenceRefused,
+    async_client_over,
+    attested_client,
+    gateway_keeper,
+)
+from tests.e2e.support import Installation, installation
+
+PROMPT = "the-canary-sings-at-noon"
+
+
+def options(running: Installation) -> dict[str, Any]:
+    return {"policy": "development", "ca_file": running.config.paths.ca_cert}
+
+
+def messages() -> Any:
+    return [{"role": "user", "content": PROMPT}]
+
+
+def test_three_lines_give_an_answer_whole_and_streamed(running: Installation) -> None:
+    url = f"{running.base_url}/v1"
+    http: Any = attested_client(url, **options(running))
+    with openai.OpenAI(
+        base_url=url, api_key=running.key, http_client=http, max_retries=0
+    ) as client:
+        whole = client.chat.completions.create(
+            model=running.model, messages=messages(), max_tokens=8, temperature=0
+        )
+        stream = client.chat.completions.create(
+            model=running.model, messages=messages(), max_tokens=8, temperature=0, stream=True
+        )
+        text = "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
+        assert text == whole.choices[0].message.content
+        assert [model.id for model in client.models.list()] == [running.model]
+
+
+async def test_keys_that_rotate_all_the_time_fail_no_request(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    with installation(tmp_path, tiny_model, gateway__key_rotation_s=2) as running:
+        url = f"{running.base_url}/v1"
+        keeper = gateway_keeper(url, **options(running))
+        http: Any = async_client_over(keeper, url, ca_file=running.config.paths.ca_cert)
+        seen: set[int] = set()
+        async with openai.AsyncOpenAI(
+            base_url=url, api_key=running.key, http_client=http, max_retries=0
+        ) as client:
+
+            async def ask() -> str | None:
+                answer = await client.chat.completions.create(
+                    model=running.model, messages=messages(), max_tokens=2, temperature=0
+                )
+                return answer.choices[0].message.content
+
+            answers = set()
+            while len(seen) < 3:  # each key opens for four seconds
+                answers |= set(await asyncio.gather(ask(), ask()))
+                seen.add((await keeper.arequire()).key_config.key_id)
+                await asyncio.sleep(0.1)
+    assert len(answers) == 1
+
+
+def test_the_key_that_survives_quantum_computers_is_preferred(running: Installation) -> None:
+    keeper = gateway_keeper(f"{running.base_url}/v1", **options(running))
+    assert keeper.require().key_config.kem_id == KEM_XWING
+
+
+def test_a_wrong_key_is_the_gateways_own_refusal(running: Installation) -> None:
+    url = f"{running.base_url}/v1"
+    http: Any = attested_client(url, **options(running))
+    with (
+        openai.OpenAI(
+            base_url=url, api_key="sk-starshade-nobody", http_client=http, max_retries=0
+        ) as client,
+        pytest.raises(openai.AuthenticationError) as caught,
+    ):
+        client.models.list()
+    assert caught.value.code == "invalid_api_key"
+
+
+def test_the_production_policy_sends_a_simulated_gateway_nothing(running: Installation) -> None:
+    url = f"{running.base_url}/v1"
+    with (
+        attested_client(url, ca_file=running.config.paths.ca_cert) as client,
+        pytest.raises(EvidenceRefused) as caught,
+    ):
+        client.get(f"{url}/models")
+    assert caught.value.code == "untrusted_root"
