@@ -202,7 +202,7 @@ def limits(
                 },
             )
             try:
-                tenants.set_limits(tenant, changed)
+                tenants.set_limits(tenant, changed, now_ns=time.time_ns())
             except ValueError as err:
                 raise Failure(str(err), exit_code=ExitCode.USAGE, code="invalid_value") from err
         shown = tenants.all_limits() if tenant is None else {tenant: tenants.limits(tenant)}

@@ -159,7 +159,7 @@ class ApiKeyStore:
     def revoke(self, key_id: str, *, now_ns: int) -> bool:
         """True when the key existed and was not revoked until now."""
         with Session(writing(self._engine)) as session, session.begin():
-            row = session.get(ApiKeyRow, key_id)
+            row = session.get(ApiKeyRow, key_id, with_for_update=True)
             if row is None or row.revoked_ns is not None:
                 return False
             row.revoked_ns = now_ns

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Final
 
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from gateway.auth import TenantLimits, is_tenant_name
+from gateway.db import audit
 from gateway.db.engine import writing
 from gateway.db.models import TenantLimitsRow
+from telemetry.metrics import NS_PER_S
 
-MAX_LIMIT = 1_000_000_000  # fits 32 bits, the column's
+MAX_LIMIT: Final = 1_000_000_000  # fits 32 bits, the column's
 
 
 class TenantStore:
@@ -19,8 +23,8 @@ class TenantStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def set_limits(self, tenant: str, limits: TenantLimits) -> None:
-        """Replaces what was set; where nothing is left to set the row goes.
+    def set_limits(self, tenant: str, limits: TenantLimits, *, now_ns: int) -> None:
+        """Replaces what was set, and says so in the audit log; with nothing to set the row goes.
 
         Raises: ValueError for a name no tenant can have, or a limit outside 0 (none) to MAX_LIMIT.
         """
@@ -28,7 +32,14 @@ class TenantStore:
             raise ValueError("no tenant can have this name")
         if any(not 0 <= limit <= MAX_LIMIT for limit in asdict(limits).values() if limit):
             raise ValueError(f"a limit is 0 (no limit) to {MAX_LIMIT}")
+        fields = {name: limit for name, limit in asdict(limits).items() if limit is not None}
         with Session(writing(self._engine)) as session, session.begin():
+            audit.append(
+                session.connection(),
+                kind="limits_changed",
+                fields={"tenant": tenant, **fields},
+                at=datetime.fromtimestamp(now_ns / NS_PER_S, UTC),
+            )
             row = session.get(TenantLimitsRow, tenant)
             if limits == TenantLimits():
                 if row is not None:

@@ -178,19 +178,19 @@ async def test_limits_come_with_the_key_and_may_be_taken_back(
 ) -> None:
     tenants = TenantStore(engine)
     key = store.create(label="a", tenant="acme", now_ns=1)
-    tenants.set_limits("acme", TenantLimits(requests_per_minute=5))
-    tenants.set_limits("acme", TenantLimits(requests_per_minute=6, open_requests=0))
-    tenants.set_limits("other", TenantLimits(tokens_per_minute=7))
+    tenants.set_limits("acme", TenantLimits(requests_per_minute=5), now_ns=1)
+    tenants.set_limits("acme", TenantLimits(requests_per_minute=6, open_requests=0), now_ns=1)
+    tenants.set_limits("other", TenantLimits(tokens_per_minute=7), now_ns=1)
     principal = await authenticator_of(store).authenticate(f"Bearer {key}")
     assert principal.limits == TenantLimits(requests_per_minute=6, open_requests=0)
-    tenants.set_limits("acme", TenantLimits())
-    tenants.set_limits("acme", TenantLimits())
+    tenants.set_limits("acme", TenantLimits(), now_ns=1)
+    tenants.set_limits("acme", TenantLimits(), now_ns=1)
     assert set(tenants.all_limits()) == {"other"}
     assert tenants.limits("acme") == TenantLimits()
     with pytest.raises(ValueError, match="a limit is 0"):
-        tenants.set_limits("acme", TenantLimits(open_requests=-1))
+        tenants.set_limits("acme", TenantLimits(open_requests=-1), now_ns=1)
     with pytest.raises(ValueError, match="no tenant"):
-        tenants.set_limits("a b", TenantLimits(open_requests=1))
+        tenants.set_limits("a b", TenantLimits(open_requests=1), now_ns=1)
 
 
 def test_only_the_hash_is_stored(store: ApiKeyStore, engine: Engine, tmp_path: Path) -> None:

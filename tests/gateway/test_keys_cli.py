@@ -72,3 +72,12 @@ def test_limits_are_set_one_by_one_and_taken_back(tmp_path: Path) -> None:
         ("acme", "--open-requests", "-1"),
     ):
         assert run(tmp_path, "limits", *arguments).exit_code == ExitCode.USAGE
+
+
+def test_every_change_of_limits_is_in_the_audit_log(tmp_path: Path) -> None:
+    run(tmp_path, "limits", "acme", "--open-requests", "3")
+    run(tmp_path, "limits", "acme", "--reset")
+    shown = CliRunner().invoke(main, ["audit", "show", "--state-dir", str(tmp_path)]).stdout
+    assert shown.count("limits_changed") == 2
+    verified = CliRunner().invoke(main, ["audit", "verify", "--state-dir", str(tmp_path)])
+    assert verified.exit_code == 0

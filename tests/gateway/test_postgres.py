@@ -69,7 +69,7 @@ def test_several_processes_may_migrate_at_once(url: str) -> None:
 def test_keys_and_limits(engine: Engine) -> None:
     keys, tenants = ApiKeyStore(engine), TenantStore(engine)
     key = keys.create(label="ci", tenant="acme", now_ns=1, scopes=[Scope.CHAT], priority=-2)
-    tenants.set_limits("acme", TenantLimits(tokens_per_minute=5))
+    tenants.set_limits("acme", TenantLimits(tokens_per_minute=5), now_ns=1)
     found = keys.find(hash_key(key))
     assert found is not None
     assert found.key_sha256 == hash_key(key)

@@ -223,7 +223,7 @@ def test_durations_read_as_openai_s(span_ns: int, text: str) -> None:
 
 def set_limits(stack: Stack, tenant: str, limits: TenantLimits) -> None:
     engine = open_engine(stack.config.database_url)
-    TenantStore(engine).set_limits(tenant, limits)
+    TenantStore(engine).set_limits(tenant, limits, now_ns=1)
     engine.dispose()
 
 
