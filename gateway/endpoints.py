@@ -8,6 +8,7 @@ from gateway.auth import Scope
 from gateway.calls import Call
 from gateway.chat_call import CHAT_PATH, chat_call
 from gateway.completion_call import COMPLETIONS_PATH, completion_call
+from gateway.response_call import RESPONSES_PATH, response_call
 from telemetry import semconv
 
 
@@ -28,4 +29,5 @@ ENDPOINTS: Final = (
         operation=semconv.OPERATION_TEXT_COMPLETION,
         parse=completion_call,
     ),
+    Endpoint(path=RESPONSES_PATH, operation=semconv.OPERATION_CHAT, parse=response_call),
 )

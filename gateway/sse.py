@@ -21,6 +21,11 @@ def encode_json(value: Any) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
+def encode_named(name: str, value: Any) -> bytes:
+    """One event with a name, which is ours and needs no escape."""
+    return b"event: " + name.encode() + b"\n" + encode_json(value)
+
+
 class EventSplitter:
     """Cuts a byte stream into whole events as soon as their blank line arrives."""
 

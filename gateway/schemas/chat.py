@@ -103,8 +103,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     `missing_required_parameter` or `unsupported_parameter`; `param` names the place.
     """
     request = validated(ChatRequest, parse_object(body), neutral=_NEUTRAL_VALUES, tags=_TAGS)
-    require_consistent_messages(request.messages)
-    _require_consistent(request)
+    require_consistent(request)
     return request
 
 
@@ -127,7 +126,9 @@ def inner_body(request: ChatRequest) -> bytes:
     return compact_json(value)
 
 
-def _require_consistent(request: ChatRequest) -> None:
+def require_consistent(request: ChatRequest) -> None:
+    """What no member alone can tell. Raises: GatewayError `invalid_value`, `invalid_type`."""
+    require_consistent_messages(request.messages)
     if request.top_logprobs and not request.logprobs:
         raise _invalid("top_logprobs", "'top_logprobs' needs 'logprobs'.")
     asked = [name for name in ("guided_regex", "guided_choice") if getattr(request, name)]

@@ -5,7 +5,7 @@ https://platform.openai.com/docs/api-reference/completions
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from pydantic import Field
 
@@ -54,8 +54,8 @@ class CompletionRequest(SamplingFields):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
-            return [[token_id for token_id in self.prompt if isinstance(token_id, int)]]
-        return [one for one in self.prompt if not isinstance(one, int)]
+            return [self.prompt]
+        return list(cast("list[str | list[int]]", self.prompt))
 
     @property
     def wants_usage_chunk(self) -> bool:

@@ -15,9 +15,9 @@ from gateway.problems import GatewayError
 
 MAX_MODEL_NAME_CHARS: Final = 128
 _MAX_SHOWN_PARAM_CHARS: Final = 96
-MAX_BRANCH_DEPTH: Final = 3  # our unions are members of the request or of its lists
 _DISCRIMINATORS: Final = ("role", "type")  # what tells the branches of our unions apart
-_TYPES_OF_MESSAGE: Final = (".type", ".mode")
+_BRANCHES: Final = frozenset({"str", "constrained-str", "int", "nullable"})
+_BRANCH_STARTS: Final = ("list[", "function-", "tagged-union[", "literal[")
 
 IGNORED_PARAMETERS: Final = frozenset({"user", "safety_identifier", "prompt_cache_key"})
 """Labels of the end user and hints for a cache that the credential salts: accepted for
@@ -110,6 +110,8 @@ def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
     detail = max(details, key=lambda found: (len(found["loc"]), not _is_type(found["type"])))
     if details[0]["type"] == "missing":
         detail = details[0]
+    wrong_kinds = (found for found in details if _is_wrong_kind(found["type"], found["loc"]))
+    detail = next(wrong_kinds, detail)  # what else is missing follows from it
     kind, param = str(detail["type"]), _param_path(detail["loc"], tags)
     if kind == "missing":
         return _missing(param)
@@ -124,7 +126,7 @@ def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
         code = "invalid_value" if name == "role" else "unsupported_parameter"
         param = f"{param}.{name}"
         return GatewayError(code, f"Unsupported value for '{param}'.", param=param)
-    if kind == "literal_error" and param.endswith(_TYPES_OF_MESSAGE):
+    if kind == "literal_error" and param.endswith(".type"):
         return GatewayError(
             "unsupported_parameter",
             f"Unsupported value for '{param}': {detail['msg']}.",
@@ -140,28 +142,26 @@ def _missing(param: str) -> GatewayError:
     )
 
 
+def _is_wrong_kind(kind: str, loc: tuple[int | str, ...]) -> bool:
+    return kind == "literal_error" and loc[-1] == "type"
+
+
 def _is_type(kind: str) -> bool:
     return kind.endswith("_type")
 
 
 def _param_path(loc: tuple[int | str, ...], tags: Tags) -> str:
     """`messages[0].content`: without the names that pydantic adds for union branches."""
-    path = ""
-    for at, item in enumerate(loc):
+    path, member, is_tagged = "", "", False
+    for item in loc:
         if isinstance(item, int):
             path += f"[{item}]"
-        elif not _is_branch(loc, at, tags):
+        elif item in tags.get(member, ()) and not is_tagged:
+            is_tagged = True
+        elif item not in _BRANCHES and not item.startswith(_BRANCH_STARTS):
             path += f".{item}" if path else item
+            member, is_tagged = item, False
     return _shown(path)
-
-
-def _is_branch(loc: tuple[int | str, ...], at: int, tags: Tags) -> bool:
-    """A tag stands behind the name of the member, or behind its index in it."""
-    item = str(loc[at])
-    if item in {"str", "constrained-str"} or item.startswith(("list[", "function-")):
-        return True
-    member = next((name for name in reversed(loc[:at]) if isinstance(name, str)), "")
-    return item in tags.get(member, ()) and at <= MAX_BRANCH_DEPTH
 
 
 def _shown(name: str) -> str:

@@ -20,6 +20,7 @@ from gateway.worker.group import GenerationGroup
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
 from gateway.worker.outcome import Outcome, usage_of
+from gateway.worker.response_job import response_job
 from runtime import GenerationRequest, RequestRejected, SamplingParams, TokenLogprobs
 from runtime.sampling import SEED_BITS
 
@@ -27,7 +28,11 @@ JobMaker = Callable[[ServedModel, InnerRequest], Awaitable[Job]]
 
 _MODELS_PATH: Final = "/v1/models"
 _JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
-    {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
+    {
+        "/v1/chat/completions": chat_job,
+        "/v1/completions": completion_job,
+        "/v1/responses": response_job,
+    }
 )
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
 _TENANT_CHARS: Final = 32

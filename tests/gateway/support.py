@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
+from openai import OpenAI
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -149,6 +151,7 @@ class Stack:
     gateway: ServerThread
     worker: ServerThread
     client: httpx.Client
+    openai: OpenAI  # the unmodified client, over the gateway's socket
     key: str
     gateway_spans: InMemorySpanExporter
     worker_spans: InMemorySpanExporter
@@ -238,6 +241,12 @@ def running_stack(
         httpx.Client(
             transport=transport, base_url="http://gateway", headers=headers, timeout=30
         ) as client,
+        OpenAI(
+            base_url="http://gateway/v1",
+            api_key=key,
+            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=str(gateway_socket))),
+            max_retries=0,
+        ) as sdk,
     ):
         if wait:
             wait_until(lambda: client.get("/readyz").status_code == 200)
@@ -246,6 +255,7 @@ def running_stack(
             gateway=gateway,
             worker=worker,
             client=client,
+            openai=sdk,
             key=key,
             gateway_spans=gateway_spans,
             worker_spans=worker_spans,

@@ -80,9 +80,7 @@ def test_log_probabilities(stack: Stack) -> None:
 
 
 def test_the_openai_client(stack: Stack) -> None:
-    client = openai.OpenAI(
-        base_url="http://gateway/v1", api_key=stack.key, http_client=stack.client, max_retries=0
-    )
+    client = stack.openai
     stream = client.completions.create(model=MODEL, prompt="hello", stream=True, temperature=0)
     assert "".join(chunk.choices[0].text for chunk in stream)
     whole = client.completions.create(model=MODEL, prompt="hello", temperature=0)
