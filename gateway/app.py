@@ -32,6 +32,7 @@ NODES_PATH: Final = "/v1/nodes"
 OHTTP_PATH: Final = "/ohttp"
 KEY_LIST_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 4]
 EHBP_KEY_PATH: Final = "/.well-known/hpke-keys"
+TNG_PATH: Final = "/"
 MAX_OPEN_EVIDENCE: Final = 4  # each takes a thread, of which the process has CPUs + 4
 
 ROUTES = (
@@ -45,6 +46,7 @@ ROUTES = (
     Route(KEY_LIST_PATH, keys.encapsulated, methods=["POST"]),
     Route(OHTTP_PATH, keys.encapsulated, methods=["POST"]),
     Route(EHBP_KEY_PATH, keys.ehbp_key),
+    Route(TNG_PATH, keys.tng, methods=["POST"]),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
 )
@@ -140,7 +142,7 @@ def is_witnessed(scope: Scope) -> bool:
 def is_encapsulated(scope: Scope) -> bool:
     """The body holds a whole request."""
     path: str = scope["path"]
-    return path in {OHTTP_PATH, KEY_LIST_PATH}
+    return path in {OHTTP_PATH, KEY_LIST_PATH, TNG_PATH}
 
 
 def is_evidence(scope: Scope) -> bool:

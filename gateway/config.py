@@ -168,6 +168,7 @@ class GatewaySettings:
             rules.between(2, 86_400),
         ),
     ] = 300
+    tng: Annotated[bool, Key("Whether TNG's framing of sealed requests is taken at `/`.")] = True
     privacy: PrivacySettings
     collateral: CollateralSettings
 

@@ -12,6 +12,7 @@ from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.tng import TngDoor
 from gateway.drain import Drain
 from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
@@ -37,6 +38,7 @@ class Services:
     attester: Attester | None
     edge_keys: ChannelKeys = field(repr=False)
     ohttp_door: OhttpDoor = field(repr=False)
+    tng_door: TngDoor = field(repr=False)
     utc_now: Callable[[], datetime]
     new_request_id: Callable[[], str]
 

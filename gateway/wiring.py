@@ -37,6 +37,7 @@ from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
 from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.tng import TngDoor
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
@@ -141,6 +142,12 @@ def build_gateway_app(
         offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING), ehbp.OFFER),
         period_s=config.gateway.key_rotation_s,
     )
+    ohttp_door = OhttpDoor(
+        keys=edge_keys,
+        limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
+        rng=os.urandom,
+        is_padded=config.gateway.privacy.padding,
+    )
     services = Services(
         authenticator=Authenticator(
             ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
@@ -154,12 +161,8 @@ def build_gateway_app(
         drain=drain,
         attester=_gateway_attester(config, policy, directory, receipts, edge_keys, open_guest),
         edge_keys=edge_keys,
-        ohttp_door=OhttpDoor(
-            keys=edge_keys,
-            limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
-            rng=os.urandom,
-            is_padded=config.gateway.privacy.padding,
-        ),
+        ohttp_door=ohttp_door,
+        tng_door=TngDoor(keys=edge_keys, door=ohttp_door, is_offered=config.gateway.tng),
         utc_now=utc_now,
         new_request_id=new_request_id,
     )

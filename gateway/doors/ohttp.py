@@ -6,7 +6,7 @@ the final chunk is always empty, and an answer that breaks off has none.
 Errors of 1 and 2 are problem details outside the seal, all others are inside.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -49,6 +49,9 @@ class OpenedRequest:
     answer: Callable[[Send], SealedAnswer] = field(repr=False)
 
 
+Opening = Callable[[AsyncIterator[bytes]], Awaitable[OpenedRequest]]
+
+
 class OhttpDoor:
     """The endpoint of encapsulated requests; what is inside runs through the app that it is in."""
 
@@ -59,7 +62,7 @@ class OhttpDoor:
         self._limits = limits
         self._rng = rng
         self._is_padded = is_padded
-        self._openings: Mapping[str, Callable[[Request], Awaitable[OpenedRequest]]] = {
+        self._openings: Mapping[str, Opening] = {
             CHUNKED_REQUEST_TYPE: self._open_chunked,
             PLAIN_REQUEST_TYPE: self._open_plain,
         }
@@ -70,14 +73,25 @@ class OhttpDoor:
         Raises: GatewayError for a request that does not open, or not for the first time.
         """
         opening = self._openings.get(_media_type(request))
-        if opening is None or door_of(request.scope) is not None:
+        if opening is None:
             raise GatewayError("unsupported_media_type", f"Send {' or '.join(self._openings)}.")
+        return await self._respond(request, opening, request.stream())
+
+    async def respond_chunked(self, request: Request, stream: AsyncIterator[bytes]) -> Response:
+        """The same for chunked OHTTP in `stream`, which is what a framing left of the body."""
+        return await self._respond(request, self._open_chunked, stream)
+
+    async def _respond(
+        self, request: Request, opening: Opening, stream: AsyncIterator[bytes]
+    ) -> Response:
+        if door_of(request.scope) is not None:
+            raise GatewayError("unsupported_media_type", "A sealed request holds no other.")
         try:
-            opened = await opening(request)
+            opened = await opening(stream)
         except ChannelError as err:
             raise refusal(err) from None
         try:
-            message = bhttp.parse_request(opened.message)
+            message = bhttp.parse_request(opened.message, drops_connection_fields=True)
         except (MalformedInner, RefusedTarget) as err:  # it was opened, so the answer is sealed
             return _Sealed(opened, problem_response(refusal(err)), request.scope, b"")
         except ChannelError as err:
@@ -86,9 +100,9 @@ class OhttpDoor:
         scope = inner_scope(request.scope, message, door=DOOR)
         return _Sealed(opened, request.app, scope, message.content, on_end=self._on_end)
 
-    async def _open_chunked(self, request: Request) -> OpenedRequest:
+    async def _open_chunked(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
         sealed = ServerRequest(self._keys.opening(), limits=self._limits)
-        message = await open_body(request.stream(), sealed)
+        message = await open_body(stream, sealed)
         if sealed.key_id is None or sealed.enc is None:
             raise DecryptFailed("malformed")
         sealer = sealed.response_sealer(rng=self._rng)
@@ -101,8 +115,8 @@ class OhttpDoor:
         )
         return OpenedRequest(message=message, key_id=sealed.key_id, enc=sealed.enc, answer=answer)
 
-    async def _open_plain(self, request: Request) -> OpenedRequest:
-        body = await open_body(request.stream(), _Unopened())
+    async def _open_plain(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
+        body = await open_body(stream, _Unopened())
         limit = self._limits.max_body_bytes
         sealed = PlainServerRequest(self._keys.opening(), body, max_body_bytes=limit)
         answer = partial(

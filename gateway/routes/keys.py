@@ -40,6 +40,12 @@ async def encapsulated(request: Request) -> Response:
     return await services_of(request).ohttp_door.respond(request)
 
 
+async def tng(request: Request) -> Response:
+    """POST to `/`: TNG's own framing."""
+    services = services_of(request)
+    return await services.tng_door.respond(request, now=services.utc_now())
+
+
 async def _cacheable(request: Request, services: Services, body: bytes) -> Response:
     etag = f'"{await _digest(services, body)}"'
     fresh_s = min(MAX_AGE_S, int(services.edge_keys.ring.next_change_in_s))

@@ -194,8 +194,13 @@ def require_field(name: str, value: str) -> None:
         raise MalformedInner("binary HTTP: a field name is a lowercase token")
     if _FIELD_VALUE.fullmatch(value) is None:
         raise MalformedInner(f"binary HTTP: the value of {name} has a forbidden character")
-    if name in _CONNECTION_FIELDS or (name == "te" and value != "trailers"):
+    if is_connection_field(name, value):
         raise MalformedInner(f"binary HTTP: {name} is a field of a connection")
+
+
+def is_connection_field(name: str, value: str) -> bool:
+    """Whether the field is about one connection, and means nothing in what outlives it."""
+    return name in _CONNECTION_FIELDS or (name == "te" and value != "trailers")
 
 
 def _require_order(informational: Iterable[ResponseHead], final: ResponseHead) -> None:

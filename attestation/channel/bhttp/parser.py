@@ -19,6 +19,7 @@ from attestation.channel.bhttp.message import (
     RequestHead,
     Response,
     ResponseHead,
+    is_connection_field,
     require_field,
 )
 from attestation.channel.errors import (
@@ -36,8 +37,11 @@ Head = TypeVar("Head", RequestHead, ResponseHead)
 class _Parser(Generic[Head]):
     """Buffering, limits and the parts of the grammar that requests and responses share."""
 
-    def __init__(self, *, limits: BhttpLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, *, limits: BhttpLimits = DEFAULT_LIMITS, drops_connection_fields: bool = False
+    ) -> None:
         self.head: Head | None = None
+        self._drops_connection_fields = drops_connection_fields
         self.trailers: Fields = ()
         self._limits = limits
         self._buffer = bytearray()
@@ -134,19 +138,19 @@ class _Parser(Generic[Head]):
             return ()
         if is_known:
             return (yield from self._known_fields())
-        fields = []
+        fields: list[tuple[str, str]] = []
         while name_length := (yield from self._head_varint()):
             name = yield from self._text(name_length)
-            fields.append(self._checked_field(name, (yield from self._sized_text())))
+            fields += self._checked_field(name, (yield from self._sized_text()))
         return tuple(fields)
 
     def _known_fields(self) -> Generator[None, None, Fields]:
         left = yield from self._head_varint()
-        fields = []
+        fields: list[tuple[str, str]] = []
         while left > 0:
             before = self._num_head_bytes
             name = yield from self._sized_text()
-            fields.append(self._checked_field(name, (yield from self._sized_text())))
+            fields += self._checked_field(name, (yield from self._sized_text()))
             left -= self._num_head_bytes - before
         if left:
             raise MalformedInner("binary HTTP: a field runs over its section")
@@ -187,12 +191,15 @@ class _Parser(Generic[Head]):
                 raise MalformedInner("binary HTTP: padding is zeros")
             self._start = len(self._buffer)
 
-    def _checked_field(self, name: str, value: str) -> tuple[str, str]:
+    def _checked_field(self, name: str, value: str) -> Fields:
+        """The field, or none when it is one that is dropped."""
         self._num_fields += 1
         if self._num_fields > self._limits.max_fields:
             raise MalformedInner(f"binary HTTP: at most {self._limits.max_fields} fields")
+        if self._drops_connection_fields and is_connection_field(name, value):
+            return ()
         require_field(name, value)
-        return name, value
+        return ((name, value),)
 
     def _count_head(self, num_bytes: int) -> None:
         self._require_head_room(num_bytes)
@@ -247,12 +254,20 @@ class ResponseParser(_Parser[ResponseHead]):
         return ResponseHead(status=status, fields=(yield from self._fields(is_known=is_known)))
 
 
-def parse_request(data: bytes, *, limits: BhttpLimits = DEFAULT_LIMITS) -> Request:
+def parse_request(
+    data: bytes,
+    *,
+    limits: BhttpLimits = DEFAULT_LIMITS,
+    drops_connection_fields: bool = False,
+) -> Request:
     """A whole request of either framing.
+
+    A field about a connection makes it malformed  [RFC 9292 sec. 3.6], or is dropped where asked
+    for: published clients send what their HTTP library adds.
 
     Raises: MalformedInner, TruncatedInner, RefusedTarget, BodyTooLarge.
     """
-    parser = RequestParser(limits=limits)
+    parser = RequestParser(limits=limits, drops_connection_fields=drops_connection_fields)
     content = b"".join(parser.feed(data))
     parser.finish()
     head = parser.require_head()

@@ -337,3 +337,24 @@ def test_contents_stay_out_of_repr() -> None:
     )
     response = Response(status=200, fields=(("a", "canary"),), content=b"canary")
     assert "canary" not in repr((request, response))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_connection_fields_are_dropped_where_asked_for(is_known: bool) -> None:
+    kept = (("accept", "*/*"), ("te", "trailers"))
+    head = RequestHead(method="POST", path="/", fields=(*kept, ("x-onnection", "close")))
+    if is_known:
+        data = serialize_request(
+            Request(method="POST", path="/", fields=head.fields, content=b"body")
+        )
+    else:
+        data = serialize_request_head(head) + serialize_content_chunk(b"body") + serialize_end()
+    data = data.replace(b"x-onnection", b"keep-alive" + b"\x00").replace(
+        b"\x0bkeep-alive\x00", b"\x0bkeep-alive0"
+    )
+    assert ("keep-alive0", "close") in parse_request(data).fields  # same length, another name
+    data = data.replace(b"\x0bkeep-alive0\x05close", b"\x0akeep-alive\x06closed")
+    with pytest.raises(MalformedInner):
+        parse_request(data)
+    request = parse_request(data, drops_connection_fields=True)
+    assert (request.fields, request.content) == (kept, b"body")
