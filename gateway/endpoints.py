@@ -8,6 +8,7 @@ from gateway.auth import Scope
 from gateway.calls import Call
 from gateway.chat_call import CHAT_PATH, chat_call
 from gateway.completion_call import COMPLETIONS_PATH, completion_call
+from gateway.embedding_call import EMBEDDINGS_PATH, embedding_call
 from gateway.response_call import RESPONSES_PATH, response_call
 from telemetry import semconv
 
@@ -30,4 +31,10 @@ ENDPOINTS: Final = (
         parse=completion_call,
     ),
     Endpoint(path=RESPONSES_PATH, operation=semconv.OPERATION_CHAT, parse=response_call),
+    Endpoint(
+        path=EMBEDDINGS_PATH,
+        operation=semconv.OPERATION_EMBEDDINGS,
+        parse=embedding_call,
+        scope=Scope.EMBEDDINGS,
+    ),
 )

@@ -47,6 +47,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "missing_required_parameter": Problem(status=400),
         "unsupported_parameter": Problem(status=400),
         "context_length_exceeded": Problem(status=400),
+        "model_not_capable": Problem(status=400),
         "invalid_grammar": Problem(status=400),
         "nonce_length": Problem(status=400),
         "invalid_api_key": Problem(status=401, error_type=_AUTHENTICATION),

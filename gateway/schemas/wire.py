@@ -107,7 +107,7 @@ def _is_kept(
 def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
     """The most telling of pydantic's findings; inputs are never part of the message."""
     details = err.errors(include_url=False, include_context=False, include_input=False)
-    detail = max(details, key=lambda found: (len(found["loc"]), not _is_type(found["type"])))
+    detail = max(details, key=lambda found: (not _is_type(found["type"]), len(found["loc"])))
     if details[0]["type"] == "missing":
         detail = details[0]
     wrong_kinds = (found for found in details if _is_wrong_kind(found["type"], found["loc"]))

@@ -16,6 +16,7 @@ from gateway.problems import GatewayError
 from gateway.worker.bridge import EngineBridge, Generation
 from gateway.worker.chat_job import chat_job
 from gateway.worker.completion_job import completion_job
+from gateway.worker.embeddings import embedding_job
 from gateway.worker.group import GenerationGroup
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
@@ -32,6 +33,7 @@ _JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
         "/v1/chat/completions": chat_job,
         "/v1/completions": completion_job,
         "/v1/responses": response_job,
+        "/v1/embeddings": embedding_job,
     }
 )
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"

@@ -157,7 +157,7 @@ def test_oversized_body_of_undeclared_length(stack: Stack) -> None:
 
 
 def test_unknown_routes(stack: Stack) -> None:
-    for path in ("/v1/embeddings", "/v1/", "/v1/chat", "/v1/chat/completions/"):
+    for path in ("/v1/images", "/v1/", "/v1/chat", "/v1/chat/completions/"):
         refused(stack.client.post(path, json={}), 404, "unsupported_endpoint")
     outside = stack.client.get("/admin")
     assert (outside.status_code, outside.json()["code"]) == (404, "not_found")

@@ -75,7 +75,7 @@ def test_a_stream_builds_the_same_response(tiny: Stack) -> None:
     text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
     assert text == whole.output_text
     final = events[-1].response
-    assert final.output[0].content[0].text == text  # type: ignore[union-attr]
+    assert final.output_text == text
     assert final.usage is not None
     assert whole.usage is not None
     assert final.usage.total_tokens == whole.usage.total_tokens
@@ -131,8 +131,11 @@ def test_log_probabilities(tiny: Stack) -> None:
         top_logprobs=2,
         max_output_tokens=3,
     )
-    (part,) = response.output[0].content  # type: ignore[union-attr]
-    assert [len(entry.top_logprobs) for entry in part.logprobs] == [2, 2, 2]  # type: ignore[union-attr]
+    (message,) = response.output
+    assert isinstance(message, ResponseOutputMessage)
+    (part,) = message.content
+    assert part.type == "output_text"
+    assert [len(entry.top_logprobs) for entry in part.logprobs or []] == [2, 2, 2]
 
 
 def test_what_was_asked_for_in_the_wrong_way_raises(tiny: Stack) -> None:

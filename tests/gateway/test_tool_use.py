@@ -35,7 +35,7 @@ def test_a_forced_call_and_its_result(tiny: Stack) -> None:
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
-    (call,) = choice.message.tool_calls or ()
+    (call,) = choice.message.tool_calls or []
     assert call.type == "function"
     assert call.function.name == "add"
     assert 0 <= json.loads(call.function.arguments)["a"] <= 99
@@ -57,7 +57,7 @@ def test_a_forced_call_is_streamed(tiny: Stack) -> None:
         kinds = [event.type for event in stream]
         choice = stream.get_final_completion().choices[0]
     assert "tool_calls.function.arguments.delta" in kinds
-    (call,) = choice.message.tool_calls or ()
+    (call,) = choice.message.tool_calls or []
     assert json.loads(call.function.arguments).keys() == {"a"}
     assert choice.finish_reason == "tool_calls"
 

@@ -133,7 +133,7 @@ def test_each_salt_is_a_tenant_of_the_engine_that_does_not_tell_it(tmp_path: Pat
     ("request_", "expected"),
     [
         ({"content": b"{"}, (400, "invalid_json")),
-        ({"path": "/v1/embeddings"}, (404, "unsupported_endpoint")),
+        ({"path": "/v1/images"}, (404, "unsupported_endpoint")),
         ({"path": "/v1/../admin"}, (404, "unsupported_endpoint")),
         ({"path": "//v1/models", "method": "GET"}, (404, "unsupported_endpoint")),
         ({"method": "GET"}, (405, "method_not_allowed")),

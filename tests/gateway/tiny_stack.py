@@ -23,9 +23,13 @@ def tiny_stack(folder: Path) -> Iterator[Stack]:
     model = folder / f"{TINY}.gguf"
     metadata = tiny_metadata() | {"llama.context_length": CONTEXT_TOKENS}
     model.write_bytes(gguf_bytes(metadata, tiny_tensors(seed=3)))
-    flags: dict[str, object] = {"worker__model": str(model), "worker__threads": 1}
-    flags |= {"engine__kv_cache_bytes": 1 << 20}
-    with running_stack(folder, engine=ModelEngine(), **flags) as stack:
+    with running_stack(
+        folder,
+        engine=ModelEngine(),
+        worker__model=str(model),
+        worker__threads=1,
+        engine__kv_cache_bytes=1 << 20,
+    ) as stack:
         yield stack
 
 

@@ -1,0 +1,43 @@
+"""What is a request for embeddings to the relay?  Never a stream, and nothing is generated."""
+
+import json
+from typing import Final
+
+from gateway import sse
+from gateway.calls import Call, EventUse, take_usage
+from gateway.observe import ChatFacts
+from gateway.problems import GatewayError, openai_body
+from gateway.schemas.embeddings import embedding_inner_body, parse_embedding_request
+from telemetry import semconv
+
+EMBEDDINGS_PATH: Final = "/v1/embeddings"
+
+
+def embedding_call(body: bytes) -> Call:
+    """Raises: GatewayError as `parse_embedding_request`."""
+    request = parse_embedding_request(body)
+    return Call(
+        path=EMBEDDINGS_PATH,
+        operation=semconv.OPERATION_EMBEDDINGS,
+        model=request.model,
+        body=embedding_inner_body(request),
+        is_streamed=False,
+        reader=EmbeddingReader(),
+        num_choices=0,
+    )
+
+
+class EmbeddingReader:
+    """`gateway.calls.AnswerReader`."""
+
+    def read_whole(self, body: bytes, facts: ChatFacts) -> None:
+        answer = json.loads(body)
+        if not isinstance(answer["data"], list):
+            raise TypeError("embeddings are a list")
+        take_usage(facts, prompt=answer["usage"]["prompt_tokens"], cached=0, output=0)
+
+    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+        raise ValueError("embeddings have no events")
+
+    def error_event(self, code: str, message: str, param: str | None) -> bytes:
+        return sse.encode_json(openai_body(GatewayError(code, message, param=param)))
