@@ -42,7 +42,7 @@ from gateway.collateral import Completed, Completer
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
-from gateway.workers import Grant, NoVerdict, VerdictRefused
+from gateway.worker_node import Grant, NoVerdict, VerdictRefused
 from telemetry import semconv
 from telemetry.redact import ALLOWED_ATTRIBUTES
 

@@ -4,12 +4,15 @@ A `Call` is a validated request in the worker's words. Its reader takes facts fr
 way past: an endpoint differs from another by these two, and the relay knows neither.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.observe import ChatFacts
 from gateway.problems import is_known_code
+
+BYTES_PER_TOKEN: Final = 4  # of English in the usual vocabularies; only until usage is known
 
 
 class EventUse(Enum):
@@ -54,6 +57,11 @@ class Call:
     reader: AnswerReader = field(repr=False)
     max_tokens: int | None = None
     num_choices: int = 1
+
+    @property
+    def estimated_prompt_tokens(self) -> int:
+        """Before anything is tokenized."""
+        return math.ceil(len(self.body) / BYTES_PER_TOKEN)
 
 
 def take_usage(facts: ChatFacts, *, prompt: Any, cached: Any, output: Any) -> None:

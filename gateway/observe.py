@@ -7,7 +7,7 @@ that a client wrote except the model name, which the exporter's allow-list check
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -38,6 +38,15 @@ class Clocks:
     unix_ns: Callable[[], int]
 
 
+class Hop(Protocol):
+    """The way to one worker under one lease."""
+
+    @property
+    def revocation(self) -> Revocation | None:
+        """The negative verdict that ended the lease, if one did."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ChatFacts:
     """What is known of one request, filled in as it goes; mutable while it runs."""
@@ -53,7 +62,7 @@ class ChatFacts:
     worker_id: str | None = None
     lease: Lease | None = None  # what the request was sealed under, last
     weights_sha256: str | None = None
-    revocation: Revocation | None = None
+    hop: "Hop | None" = None  # to the worker, last
     sealing_ns: tuple[int, int] | None = None  # monotonic, of the last attempt
     finish_reason: str | None = None
     has_usage: bool = False

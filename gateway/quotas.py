@@ -17,7 +17,6 @@ from gateway.gcra import Rate
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError
 
-BYTES_PER_TOKEN: Final = 4  # of English in the usual vocabularies; only until usage is known
 ASSUMED_OUTPUT_TOKENS: Final = 256  # of an answer that the client sets no bound to
 OPEN_RETRY_S: Final = 1
 MAX_IDLE_ACCOUNTS: Final = 1024  # beyond these, tenants whose buckets are full are forgotten
@@ -171,7 +170,7 @@ class Admission:
 def estimated_tokens(call: Call) -> int:
     """Of prompt and answers together, before anything is tokenized."""
     per_choice = ASSUMED_OUTPUT_TOKENS if call.max_tokens is None else call.max_tokens
-    return _prompt_estimate(call) + call.num_choices * per_choice
+    return call.estimated_prompt_tokens + call.num_choices * per_choice
 
 
 def used_tokens(call: Call, facts: ChatFacts) -> int:
@@ -186,7 +185,7 @@ def used_tokens(call: Call, facts: ChatFacts) -> int:
     was_invalid = 400 <= facts.status < 499
     if timeline.dispatched_ns is None or was_invalid:
         return 0
-    return _prompt_estimate(call) + timeline.output_tokens
+    return call.estimated_prompt_tokens + timeline.output_tokens
 
 
 def duration(span_ns: int) -> str:
@@ -195,10 +194,6 @@ def duration(span_ns: int) -> str:
         return f"{math.ceil(span_ns / _NS_PER_MS)}ms"
     minutes, seconds = divmod(math.ceil(span_ns / _NS_PER_S), 60)
     return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
-
-
-def _prompt_estimate(call: Call) -> int:
-    return math.ceil(len(call.body) / BYTES_PER_TOKEN)
 
 
 def _chosen(own: int | None, default: int | None) -> int:

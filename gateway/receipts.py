@@ -232,7 +232,7 @@ class ReceiptBook:
             lease_id=None if lease is None else lease.verdict_id,
             worker_keyset_sha256=None if lease is None else lease.keyset_digest,
             policy_sha256=self._policy_sha256() if lease is None else lease.policy_sha256,
-            revocation=None if facts is None else facts.revocation,
+            revocation=None if facts is None or facts.hop is None else facts.hop.revocation,
             audit=self._audit_head(),
         )
 

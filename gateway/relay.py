@@ -25,11 +25,18 @@ from gateway.observe import ChatTrace, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
 from gateway.silence import SilenceWatch
-from gateway.workers import WorkerDirectory, WorkerNode
+from gateway.worker_load import Ticket
+from gateway.worker_node import WorkerNode
+from gateway.workers import WorkerDirectory
 
 MAX_WHOLE_BYTES: Final = 16 << 20  # of one unstreamed answer
-_ATTEMPTS: Final = 2  # the second only after the worker said that it could not open the first
-_CODES_OF_A_SICK_WORKER: Final = frozenset({"upstream_unavailable", "upstream_truncated"})
+MAX_WORKERS_TRIED: Final = 3
+_CODES_OF_A_SICK_WORKER: Final = frozenset(
+    {"upstream_unavailable", "upstream_truncated", "upstream_error"}
+)
+_CODES_OF_NOW: Final = frozenset(  # another worker may do better
+    {"overloaded", "server_stopping", "upstream_verification_failed", "worker_not_ready"}
+)
 T = TypeVar("T")
 
 
@@ -63,25 +70,49 @@ class Relay:
     async def _dispatch(
         self, call: Call, principal: Principal, trace: ChatTrace, exchange: "Exchange"
     ) -> None:
-        node = await self.directory.node_for(call.model)
+        """Until the head of an answer came nothing was told to the client, so another worker may
+        be asked, under its own lease, when one cannot answer.
+        """
+        tokens = call.estimated_prompt_tokens
+        node: WorkerNode | None = await self.directory.node_for(call.model, tokens=tokens)
+        tried: list[WorkerNode] = []
+        while node is not None:
+            tried.append(node)
+            try:
+                await self._try(node, call, principal, trace, exchange)
+                return
+            except GatewayError as err:
+                self.note_failure(node, err)
+                may_help = err.code in _CODES_OF_A_SICK_WORKER | _CODES_OF_NOW
+                if not may_help or len(tried) == MAX_WORKERS_TRIED:
+                    raise
+                node = self.directory.other_for(call.model, tokens=tokens, tried=tried)
+                if node is None:
+                    raise
+                await exchange.leave()
+
+    async def _try(
+        self,
+        node: WorkerNode,
+        call: Call,
+        principal: Principal,
+        trace: ChatTrace,
+        exchange: "Exchange",
+    ) -> None:
         trace.facts.worker_id = node.id
-        for attempt in range(_ATTEMPTS):
+        exchange.watch(node)
+        try:
+            sealed = await self._send(node, call, principal, trace)
+        except StaleKey:  # nothing ran: once more, to the key that it attests now
+            await self.directory.reattest(node)
             exchange.watch(node)
             try:
                 sealed = await self._send(node, call, principal, trace)
-                break
             except StaleKey:
-                if attempt:
-                    raise GatewayError(
-                        "upstream_unavailable", "The worker keeps changing its key."
-                    ) from None
-                await self.directory.reattest(node)
-            except GatewayError as err:
-                self.note_failure(node, err)
-                raise
-        else:  # pragma: no cover - the loop breaks or raises
-            raise truncated()
-        exchange.begin(node, sealed)
+                raise GatewayError(
+                    "upstream_unavailable", "The worker keeps changing its key."
+                ) from None
+        exchange.begin(sealed)
         trace.timeline.mark_first_byte(self.clocks.monotonic_ns())
         if sealed.status != 200:
             raise await _inner_error(sealed)
@@ -90,7 +121,7 @@ class Relay:
         self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace
     ) -> SealedExchange:
         grant = self.directory.require_lease(node)
-        trace.facts.lease = grant.lease
+        trace.facts.lease, trace.facts.hop = grant.lease, grant.client
         trace.facts.weights_sha256 = grant.facts.weights_sha256
         started_ns = self.clocks.monotonic_ns()
 
@@ -120,7 +151,7 @@ class Relay:
 
     def note_failure(self, node: WorkerNode, err: GatewayError) -> None:
         if err.code in _CODES_OF_A_SICK_WORKER:
-            self.directory.suspect(node)
+            self.directory.failed(node)
 
 
 class Exchange:
@@ -137,14 +168,18 @@ class Exchange:
         self._deadline = asyncio.get_running_loop().time() + relay.deadline_s
         self._unregister = relay.drain.register(self._stop)
         self._silence: SilenceWatch | None = None
+        self._ticket: Ticket | None = None
 
-    def begin(self, node: WorkerNode, sealed: SealedExchange) -> None:
-        self._node, self._sealed = node, sealed
+    def begin(self, sealed: SealedExchange) -> None:
+        self._sealed = sealed
 
     def watch(self, node: WorkerNode) -> None:
         """From now on `node` has something to answer."""
-        if self._silence is not None:
-            self._silence.close()
+        self._forget()
+        self._node = node
+        self._ticket = self._relay.directory.dispatched(
+            node, tokens=self._call.estimated_prompt_tokens
+        )
         self._silence = SilenceWatch(
             silence_s=self._relay.silence_s,
             is_waiting=lambda: self._scope is not None,  # else it is the client that we wait for
@@ -168,11 +203,17 @@ class Exchange:
 
     async def whole(self) -> bytes:
         """The unstreamed answer, complete and verified. Raises: GatewayError."""
-        body = await self.run(self._read_whole())
         try:
+            body = await self.run(self._read_whole())
             self._call.reader.read_whole(body, self._trace.facts)
+        except GatewayError as err:
+            self._note_failure(err)
+            raise
         except MALFORMED:
-            raise GatewayError("upstream_error", "The worker's answer is malformed.") from None
+            error = GatewayError("upstream_error", "The worker's answer is malformed.")
+            self._note_failure(error)
+            raise error from None
+        self._note_success()
         return body
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -182,10 +223,10 @@ class Exchange:
             async with aclosing(self._checked_events()) as events:
                 async for data in events:
                     yield data
+            self._note_success()
         except GatewayError as err:
             facts.fail(err.code, status=200)
-            if self._node is not None:
-                self._relay.note_failure(self._node, err)
+            self._note_failure(err)
             yield self._call.reader.error_event(err.code, err.message, err.param)
         except Exception as err:  # the stream's edge: the client must learn that it failed
             facts.fail("internal_error", status=200)
@@ -194,10 +235,31 @@ class Exchange:
 
     async def aclose(self) -> None:
         self._unregister()
+        if self._node is not None:
+            self._node.breaker.left()
+        self._forget()
+        await self.leave()
+
+    async def leave(self) -> None:
+        """What this worker said is not what the client gets."""
+        sealed, self._sealed = self._sealed, None
+        if sealed is not None:
+            await sealed.aclose()
+
+    def _forget(self) -> None:
+        """The worker that was watched owes this exchange nothing more."""
         if self._silence is not None:
             self._silence.close()
-        if self._sealed is not None:
-            await self._sealed.aclose()
+        if self._ticket is not None:
+            self._ticket.close()
+
+    def _note_failure(self, err: GatewayError) -> None:
+        if self._node is not None:
+            self._relay.note_failure(self._node, err)
+
+    def _note_success(self) -> None:
+        if self._node is not None and self._trace.facts.error_code is None:
+            self._relay.directory.succeeded(self._node)
 
     async def _checked_events(self) -> AsyncGenerator[bytes, None]:
         splitter, last = sse.EventSplitter(), b""
@@ -212,11 +274,16 @@ class Exchange:
                         case EventUse.END:
                             last = event
                 if out:
+                    self._note_first_token(now_ns)
                     yield out
         if splitter.has_partial_event or not (last or self._trace.facts.error_code):
             raise truncated()
         if last:
             yield last
+
+    def _note_first_token(self, now_ns: int) -> None:
+        if self._ticket is not None and self._trace.timeline.chunks:
+            self._ticket.first_token(now_ns)
 
     def _split(self, splitter: sse.EventSplitter, piece: bytes) -> list[bytes]:
         try:

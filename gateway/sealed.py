@@ -21,6 +21,7 @@ from attestation.channel import (
 )
 from attestation.channel.bhttp import ResponseParser
 from attestation.channel.padding import padding_for
+from attestation.receipt import Revocation
 from gateway.problems import GatewayError, is_known_code
 
 UNIX_SCHEME: Final = "unix:"
@@ -53,7 +54,9 @@ class WorkerClient:
             headers={"accept-encoding": "identity"},
         )
         self._is_retired = False
+        self._is_aborted = False
         self.num_open = 0
+        self.revocation: Revocation | None = None  # of the lease, by a negative verdict
 
     async def get(self, path: str, *, max_bytes: int, **params: str) -> bytes:
         """The body of a 200 response; nothing inflates it, so it costs `max_bytes` at most.
@@ -81,7 +84,7 @@ class WorkerClient:
         except BaseException as err:
             await self._leave()
             if isinstance(err, httpx.HTTPError):
-                raise unreachable() from None
+                raise self.failure(unreachable()) from None
             raise
 
     async def release(self, response: httpx.Response) -> None:
@@ -91,6 +94,17 @@ class WorkerClient:
         finally:
             await self._leave()
 
+    def failure(self, error: GatewayError) -> GatewayError:
+        """Why an exchange ended: `error`, or that it was cut because of a verdict."""
+        revocation = self.revocation
+        if revocation is None or not self._is_aborted:
+            return error
+        return GatewayError(
+            "upstream_verification_failed",
+            f"The worker is no longer trusted: {revocation.code}.",
+            detail_code=revocation.code,
+        )
+
     async def retire(self) -> None:
         """No new exchange; the connections close with the last one that is open."""
         self._is_retired = True
@@ -99,7 +113,7 @@ class WorkerClient:
 
     async def abort(self) -> None:
         """Close every connection now: the worker is no longer trusted."""
-        self._is_retired = True
+        self._is_retired = self._is_aborted = True
         await self._http.aclose()
 
     async def _leave(self) -> None:
@@ -160,14 +174,14 @@ class SealedExchange:
                 for piece in self._open(data):
                     yield piece
         except httpx.HTTPError:
-            raise truncated() from None
+            raise self._client.failure(truncated()) from None
         try:
             for chunk in self._opener.finish():
                 for piece in self._parser.feed(chunk):
                     yield piece
             self._parser.finish()
         except ChannelError:
-            raise truncated() from None
+            raise self._client.failure(truncated()) from None
 
     async def aclose(self) -> None:
         if not self._is_closed:
@@ -210,7 +224,7 @@ async def open_exchange(
         try:
             await exchange.read_head()
         except httpx.HTTPError:
-            raise unreachable() from None
+            raise client.failure(unreachable()) from None
     except BaseException:
         await asyncio.shield(client.release(response))
         raise

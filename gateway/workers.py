@@ -11,15 +11,26 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from attestation.channel import Lease, LeaseMachine, LeaseState, NoUsableLease
+from attestation.channel import LeaseMachine, LeaseState, NoUsableLease
+from attestation.receipt import Revocation
 from gateway.faults import describe_fault
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
+from gateway.worker_load import Ticket, expected_ttft_ns
+from gateway.worker_node import (
+    Grant,
+    NoVerdict,
+    VerdictRefused,
+    WorkerAttestation,
+    WorkerNode,
+    refusal_of,
+    revocation_for,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -28,77 +39,9 @@ LAST_RETRY: Final = timedelta(seconds=1)
 REJECTED_RETRY: Final = timedelta(seconds=5)
 DISPATCH_WAIT_S: Final = 5.0  # how long a request waits for a worker that has no lease
 REPLICA_MISMATCH: Final = "replica_mismatch"
-RAN_OUT_CODES: Final = frozenset(
-    {"certificate_time", "collateral_expired", "crl_expired", "keyset_expired"}
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """What a successful attestation gives: the lease, its connections, who and what is behind it.
-
-    `replica` is the name in the attested keyset.
-    """
-
-    lease: Lease
-    client: WorkerClient = field(repr=False)
-    replica: str
-    models: tuple[str, ...]
-    facts: AttestFacts
-
-
-class VerdictRefused(Exception):
-    """The worker's Evidence was appraised, and refused with `code`."""
-
-    def __init__(self, code: str, facts: AttestFacts) -> None:
-        super().__init__(f"the worker's evidence was refused: {code}")
-        self.code = code
-        self.facts = facts
-
-
-class NoVerdict(GatewayError):
-    """The worker gave its Evidence, but what a verdict hangs on cannot be had now."""
-
-
-class WorkerAttestation(Protocol):
-    """Attests the worker behind one address."""
-
-    async def attest(self, *, node: str, epoch: int) -> Grant:
-        """Raises: VerdictRefused; NoVerdict; GatewayError when the worker could not be asked."""
-        ...
-
-    async def evidence(self, nonce_hex: str) -> bytes:
-        """The worker's bundle for a client's nonce, as it came. Raises: GatewayError."""
-        ...
-
-
-@dataclass(slots=True, kw_only=True)
-class WorkerNode:
-    """One configured worker; changed only by the directory."""
-
-    name: str  # of its address
-    attestation: WorkerAttestation
-    machine: LeaseMachine
-    replica: str | None = None  # as it attested first; it stays the same from then on
-    models: tuple[str, ...] = ()  # of the last grant, which may have ended
-    grant: Grant | None = None
-    leaving: list[WorkerClient] = field(default_factory=list)  # of earlier grants, still streaming
-    num_failures: int = 0  # attempts without a verdict since the last grant
-    is_reachable: bool = True  # it gave its Evidence when it was last asked
-    failure_code: str | None = None
-    last_facts: AttestFacts | None = None
-    refreshing: "asyncio.Task[None] | None" = None
-    is_suspect: bool = False
-    is_silent: bool = False  # it left a request unanswered and has not attested since
-    wake: asyncio.Event = field(default_factory=asyncio.Event)  # the keeper looks again
-
-    @property
-    def id(self) -> str:
-        """The name that the worker's own spans carry, as soon as it has attested it."""
-        return self.name if self.replica is None else self.replica
-
-    def is_serving(self, now: datetime) -> bool:
-        return self.grant is not None and not self.is_silent and self.machine.usable(now)
+DRAIN_S: Final = 30.0  # for streams of a lease that ran out
+CIRCUIT_OPEN: Final = "circuit_open"
+LEASE_EXPIRED: Final = "lease_expired"
 
 
 class WorkerDirectory:
@@ -112,6 +55,7 @@ class WorkerDirectory:
         clocks: Clocks,
         jitter: Callable[[], float],
         report: Callable[[AttestFacts], None],
+        drain_s: float = DRAIN_S,
     ) -> None:
         self._nodes = [
             WorkerNode(name=name, attestation=attestation, machine=LeaseMachine(node=name))
@@ -121,7 +65,10 @@ class WorkerDirectory:
         self._clocks = clocks
         self._jitter = jitter
         self._report = report
+        self._drain_s = drain_s
+        self._epoch = 0
         self._keepers: list[asyncio.Task[None]] = []
+        self._drains: set[asyncio.Task[None]] = set()
 
     @property
     def nodes(self) -> Sequence[WorkerNode]:
@@ -131,7 +78,8 @@ class WorkerDirectory:
         self._keepers = [asyncio.ensure_future(self._keep(node)) for node in self._nodes]
 
     async def stop(self) -> None:
-        tasks = [*self._keepers, *(node.refreshing for node in self._nodes if node.refreshing)]
+        refreshing = (node.refreshing for node in self._nodes if node.refreshing)
+        tasks = [*self._keepers, *self._drains, *refreshing]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -141,17 +89,36 @@ class WorkerDirectory:
             if node.grant is not None:
                 await node.grant.client.retire()
 
-    async def node_for(self, model: str) -> WorkerNode:
-        """A worker with a live lease that serves `model`, the least busy first.
+    async def node_for(self, model: str, *, tokens: int = 0) -> WorkerNode:
+        """The worker with a live lease on `model` that is expected to answer first.
 
-        Raises: GatewayError `model_not_found`, `upstream_verification_failed`,
-        `upstream_unavailable`.
+        `tokens` is what the prompt is estimated at. Raises: GatewayError `model_not_found`,
+        `upstream_verification_failed`, `upstream_unavailable`.
         """
         able = self._serving(model)
         if not able:
             await self._await_serving(self._nodes)
             able = self._serving(model) or await self._await_able(model)
-        return min(able, key=lambda node: node.grant.client.num_open if node.grant else 0)
+        chosen = self._quickest(able, tokens)
+        if chosen is None:
+            raise GatewayError(
+                "upstream_unavailable",
+                "The workers of this model fail their requests.",
+                detail_code=CIRCUIT_OPEN,
+            )
+        return chosen
+
+    def other_for(
+        self, model: str, *, tokens: int, tried: Sequence[WorkerNode]
+    ) -> WorkerNode | None:
+        """One that was not tried, verified at this moment; None when there is none."""
+        able = [node for node in self._serving(model) if node not in tried]
+        return self._quickest(able, tokens)
+
+    def dispatched(self, node: WorkerNode, *, tokens: int) -> Ticket:
+        """A request goes there; close the ticket when it is over."""
+        node.breaker.begin()
+        return node.load.open(tokens, self._clocks.monotonic_ns())
 
     async def models(self) -> tuple[str, ...]:
         """Raises: GatewayError as `node_for` when no worker is verified."""
@@ -167,15 +134,19 @@ class WorkerDirectory:
         try:
             lease = node.machine.require_lease(self._utc_now())
         except NoUsableLease:
-            raise _refusal([node]) from None
+            raise refusal_of([node]) from None
         if node.grant is None or node.grant.lease != lease:
-            raise _refusal([node])
+            raise refusal_of([node])
         return node.grant
 
-    def suspect(self, node: WorkerNode) -> None:
+    def failed(self, node: WorkerNode) -> None:
         """The worker failed a request: look at it again now, keeping its lease meanwhile."""
-        node.is_suspect = True
-        node.wake.set()
+        node.breaker.failed(self._clocks.monotonic_ns())
+        self._suspect(node)
+
+    def succeeded(self, node: WorkerNode) -> None:
+        """The worker answered a request to its end."""
+        node.breaker.succeeded()
 
     async def is_alive(self, node: WorkerNode, *, since: datetime) -> bool:
         """Whether the worker has attested since then, or gives its Evidence now."""
@@ -186,18 +157,29 @@ class WorkerDirectory:
     def distrust(self, node: WorkerNode) -> None:
         """The worker left a request unanswered: no other one before it has attested again."""
         node.is_silent = True
-        self.suspect(node)
+        node.breaker.failed(self._clocks.monotonic_ns())
+        self._suspect(node)
 
     async def reattest(self, node: WorkerNode) -> None:
         """The worker does not know the key it was sealed to: take a new lease, once for all."""
         await self._refresh(node)
+
+    def advance_epoch(self) -> None:
+        """What is accepted has changed: no lease of before is sealed under, each is asked for anew.
+
+        Streams run on until the new verdict, which cuts them if it is negative.
+        """
+        self._epoch += 1
+        for node in self._nodes:
+            node.machine = node.machine.advance_epoch(self._epoch)
+            node.wake.set()
 
     def readiness(self) -> GatewayError | None:
         """None when at least one worker is verified and was reachable when last asked."""
         now = self._utc_now()
         if any(node.is_serving(now) and node.is_reachable for node in self._nodes):
             return None
-        return _refusal(self._nodes)
+        return refusal_of(self._nodes)
 
     def find(self, node_id: str) -> WorkerNode | None:
         """The worker of this id; one that attested it before one whose address is named so."""
@@ -206,9 +188,14 @@ class WorkerDirectory:
 
     # -- keeping leases --------------------------------------------------------------------
 
+    def _suspect(self, node: WorkerNode) -> None:
+        node.is_suspect = True
+        node.wake.set()
+
     async def _keep(self, node: WorkerNode) -> None:
         while True:
             node.wake.clear()
+            await self._end_expired(node)
             if node.is_suspect or node.machine.should_refresh(self._utc_now()):
                 await self._refresh(node)
             due = node.machine.refresh_due
@@ -247,7 +234,7 @@ class WorkerDirectory:
                 err.code, now=self._utc_now(), retry_after=REJECTED_RETRY
             )
             _log.error("worker quarantined", extra={"worker": node.id, "code": err.code})
-            await self._revoke_grant(node, err.code)
+            await self._revoke_grant(node, revocation_for(err.code))
             self._record(node, err.facts)
         except GatewayError as err:
             code = err.detail_code or err.code
@@ -259,6 +246,8 @@ class WorkerDirectory:
                 grant.lease, attempt=attempt, now=now, jitter_ratio=self._jitter()
             )
             if node.machine.lease is grant.lease:
+                if not grant.is_of_same_key(node.grant):
+                    node.breaker.succeeded()  # it began anew
                 node.replica, node.models = grant.replica, grant.models
                 await self._replace_grant(node, grant)
                 node.num_failures, node.failure_code = 0, None
@@ -307,15 +296,28 @@ class WorkerDirectory:
             node.leaving = [client for client in (*node.leaving, old.client) if client.num_open]
             await old.client.retire()
 
-    async def _revoke_grant(self, node: WorkerNode, code: str) -> None:
-        """Evidence that merely ran out lets running streams end; any other refusal cuts them,
-        those of earlier grants included: they are of the same worker.
+    async def _end_expired(self, node: WorkerNode) -> None:
+        """A lease that ran out because nobody could be asked: its streams may end, not go on."""
+        grant = node.grant
+        if grant is not None and self._utc_now() >= grant.lease.not_after:
+            await self._revoke_grant(node, Revocation(code=LEASE_EXPIRED, verdict_class="B"))
+
+    async def _revoke_grant(self, node: WorkerNode, revocation: Revocation) -> None:
+        """Class A cuts the streams of this worker now, those of earlier grants included; class B
+        gives them their time.
         """
+        current = [] if node.grant is None else [node.grant.client]
+        clients = [*node.leaving, *current]
+        for client in clients:
+            client.revocation = revocation
         await self._replace_grant(node, None)
-        if code not in RAN_OUT_CODES:
-            cut, node.leaving = node.leaving, []
-            for client in cut:
-                await client.abort()
+        if revocation.verdict_class == "A":
+            node.leaving = []
+            await _abort(clients)
+        else:
+            drain = asyncio.ensure_future(_abort(clients, after_s=self._drain_s))
+            self._drains.add(drain)
+            drain.add_done_callback(self._drains.discard)
 
     def _record(self, node: WorkerNode, facts: AttestFacts) -> None:
         facts = replace(facts, worker_id=node.id)
@@ -323,6 +325,15 @@ class WorkerDirectory:
         self._report(facts)
 
     # -- choosing --------------------------------------------------------------------------
+
+    def _quickest(self, nodes: Sequence[WorkerNode], tokens: int) -> WorkerNode | None:
+        """None when the breaker of each is open."""
+        now_ns = self._clocks.monotonic_ns()
+        allowed = [node for node in nodes if node.breaker.allows(now_ns)]
+        loads = [node.load for node in allowed]
+        expected = expected_ttft_ns(loads, tokens=tokens, now_ns=now_ns)
+        ranked = sorted(zip(expected, range(len(allowed)), strict=True))
+        return allowed[ranked[0][1]] if ranked else None
 
     def _serving(self, model: str | None = None) -> list[WorkerNode]:
         now = self._utc_now()
@@ -369,22 +380,12 @@ class WorkerDirectory:
         now = self._utc_now()
         serving = [node for node in nodes if node.is_serving(now)]
         if not serving:
-            raise _refusal(nodes)
+            raise refusal_of(nodes)
         return serving
 
 
-def _refusal(nodes: Sequence[WorkerNode]) -> GatewayError:
-    """Why none of `nodes` can be sealed to."""
-    codes = [node.machine.quarantine_code for node in nodes]
-    rejected = next((code for code in codes if code is not None), None)
-    if rejected is not None:
-        return GatewayError(
-            "upstream_verification_failed",
-            f"No worker passed attestation: {rejected}.",
-            detail_code=rejected,
-        )
-    failed = next((node.failure_code for node in nodes if node.failure_code), None)
-    cause = f": {failed}" if failed is not None else ""
-    return GatewayError(
-        "upstream_unavailable", f"No verified worker can be reached{cause}.", detail_code=failed
-    )
+async def _abort(clients: Sequence[WorkerClient], *, after_s: float = 0.0) -> None:
+    if after_s:
+        await asyncio.sleep(after_s)
+    for client in clients:
+        await client.abort()

@@ -74,5 +74,5 @@ def read_anchors(connection: Connection) -> Iterator[tuple[str, AuditAnchor]]:
             yield row.id, anchor
 
 
-def _stored(row: Row[tuple[int, bytes, bytes]]) -> StoredEvent:
+def _stored(row: Row[int, bytes, bytes]) -> StoredEvent:
     return StoredEvent(seq=row.seq, event=row.event, sha256=row.sha256)

@@ -15,7 +15,7 @@ from attestation.errors import AttestationError
 from attestation.model import parse_nonce
 from gateway.problems import GatewayError
 from gateway.services import services_of
-from gateway.workers import WorkerNode
+from gateway.worker_node import WorkerNode
 
 
 async def attestation(request: Request) -> Response:

@@ -25,7 +25,7 @@ from gateway import collateral as collateral_module
 from gateway.app import GatewayApp
 from gateway.collateral import Completed, Completer, fetch_config, lacks_endorsements
 from gateway.config import CollateralSettings, load_config
-from gateway.workers import WorkerNode
+from gateway.worker_node import WorkerNode
 from tests.attestation import samples
 from tests.attestation.fetch import nvidia_services
 from tests.attestation.fetch.service import FakeService, Reply
@@ -332,7 +332,7 @@ def test_a_lease_outlives_a_vendor_that_fails(tmp_path: Path) -> None:
         app: GatewayApp = stack.gateway.app
         node = node_of(stack)
         assert stack.gateway.loop is not None
-        stack.gateway.loop.call_soon_threadsafe(app.services.directory.suspect, node)
+        stack.gateway.loop.call_soon_threadsafe(app.services.directory.failed, node)
         wait_until(lambda: node.num_failures > 0)
 
         assert node.failure_code == "endorsement_missing"

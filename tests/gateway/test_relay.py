@@ -17,7 +17,7 @@ from gateway.observe import Clocks, Tracing
 from gateway.problems import GatewayError
 from gateway.relay import Exchange, Relay
 from gateway.sealed import SealedExchange, truncated
-from gateway.workers import WorkerDirectory, WorkerNode
+from gateway.workers import WorkerDirectory
 
 CALL = Call(
     path=CHAT_PATH,
@@ -73,7 +73,7 @@ def make_exchange(
 async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list[bytes]:
     exchange = make_exchange(Drain(drain_s=0))
     scripted = ScriptedExchange(pieces, failure)
-    exchange.begin(cast(WorkerNode, None), cast(SealedExchange, scripted))
+    exchange.begin(cast(SealedExchange, scripted))
     return [data async for data in exchange.events()]
 
 

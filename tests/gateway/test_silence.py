@@ -10,17 +10,22 @@ from typing import cast
 
 import pytest
 
+from attestation.channel import LeaseMachine
 from gateway.app import GatewayApp
 from gateway.drain import Drain
 from gateway.problems import GatewayError
 from gateway.relay import Exchange
 from gateway.sealed import SealedExchange
-from gateway.workers import WorkerDirectory, WorkerNode
+from gateway.worker_load import Ticket, WorkerLoad
+from gateway.worker_node import WorkerAttestation, WorkerNode
+from gateway.workers import WorkerDirectory
 from runtime.plan import StepPlan
 from tests.gateway.support import HashEngine, chat_body, error_of, running_stack
 from tests.gateway.test_relay import END, TEXT, make_exchange
 
-NODE = cast(WorkerNode, None)
+NODE = WorkerNode(
+    name="w", attestation=cast(WorkerAttestation, None), machine=LeaseMachine(node="w")
+)
 SILENCE_S = 0.05
 
 
@@ -39,8 +44,14 @@ class ScriptedDirectory:
     def distrust(self, _node: WorkerNode) -> None:
         self.num_distrusted += 1
 
-    def suspect(self, _node: WorkerNode) -> None:
+    def failed(self, _node: WorkerNode) -> None:
         pytest.fail("the silence says enough")
+
+    def dispatched(self, _node: WorkerNode, *, tokens: int) -> Ticket:
+        return WorkerLoad().open(tokens, 0)
+
+    def succeeded(self, _node: WorkerNode) -> None:
+        pass
 
 
 def waiting(directory: ScriptedDirectory, *, is_streamed: bool = True) -> Exchange:
@@ -117,7 +128,7 @@ async def test_silence_within_a_stream(
 ) -> None:
     exchange = waiting(ScriptedDirectory(is_alive=is_alive))
     exchange.watch(NODE)
-    exchange.begin(NODE, cast(SealedExchange, PausingExchange(pause_s)))
+    exchange.begin(cast(SealedExchange, PausingExchange(pause_s)))
     told = b""
     async for data in exchange.events():
         told += data

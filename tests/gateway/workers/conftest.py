@@ -6,7 +6,7 @@ import pytest
 
 from gateway.observe import AttestFacts, Clocks
 from gateway.workers import WorkerDirectory
-from tests.gateway.workers.scripted import Clock, Make, ScriptedWorker
+from tests.gateway.workers.scripted import DRAIN_S, Clock, Make, ScriptedWorker
 
 
 @pytest.fixture
@@ -32,6 +32,7 @@ async def make(clock: Clock) -> AsyncIterator[Make]:
             clocks=Clocks(monotonic_ns=lambda: 0, unix_ns=lambda: 0),
             jitter=lambda: 0.0,
             report=report,
+            drain_s=DRAIN_S,
         )
         made.append(directory)
         return directory

@@ -10,10 +10,12 @@ from attestation.channel import Lease, ServerKey
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
-from gateway.workers import Grant, VerdictRefused, WorkerDirectory
+from gateway.worker_node import Grant, VerdictRefused
+from gateway.workers import WorkerDirectory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TERM = timedelta(seconds=300)
+DRAIN_S = 0.05
 KEY = ServerKey.generate(key_id=1).config
 
 
@@ -32,6 +34,7 @@ class ScriptedWorker:
         self.clock = clock
         self.models = models
         self.replica = name
+        self.key = KEY
         self.failure: Exception | None = None
         self.num_asked = 0
         self.may_answer = asyncio.Event()
@@ -46,7 +49,7 @@ class ScriptedWorker:
             verdict_id=f"{self.name}-{self.num_asked}",
             node=node,
             evidence_digest="00" * 32,
-            key_config=KEY,
+            key_config=self.key,
             keyset_digest="00" * 32,
             policy_sha256="00" * 32,
             epoch=epoch,

@@ -2,7 +2,9 @@
 
 import asyncio
 
+from attestation.channel import ServerKey
 from gateway.observe import AttestFacts
+from gateway.worker_load import FAILURES_TO_OPEN
 from gateway.workers import LAST_RETRY
 from tests.gateway.workers.scripted import (
     TERM,
@@ -121,16 +123,48 @@ async def test_a_name_not_yet_attested_hides_no_worker_that_attests_it(
     assert directory.find("w") is directory.nodes[1]
 
 
-async def test_the_least_busy_worker_is_chosen(
+async def test_the_worker_that_is_expected_to_answer_first_is_chosen(
     make: Make, worker: ScriptedWorker, clock: Clock
 ) -> None:
     directory = make(worker, ScriptedWorker("w2", clock))
     await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
-    first = await directory.node_for("m")
-    assert first.grant is not None
-    first.grant.client.num_open += 1
-    assert (await directory.node_for("m")) is not first
-    first.grant.client.num_open -= 1
+    first = await directory.node_for("m", tokens=10)
+    ticket = directory.dispatched(first, tokens=10)
+    assert (await directory.node_for("m", tokens=10)) is not first
+    ticket.close()
+    assert (await directory.node_for("m", tokens=10)) is first
+
+
+async def test_another_worker_is_one_that_was_not_tried_and_is_verified_now(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker, ScriptedWorker("w2", clock))
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    first, second = directory.nodes
+    assert directory.other_for("m", tokens=1, tried=[first]) is second
+    assert directory.other_for("m", tokens=1, tried=[first, second]) is None
+    clock.now += TERM
+    assert directory.other_for("m", tokens=1, tried=[first]) is None
+
+
+async def test_a_worker_that_fails_its_requests_gets_no_more_although_it_attests(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    other = ScriptedWorker("w2", clock)
+    directory = make(worker, other)
+    await asyncio.gather(*(directory.reattest(node) for node in directory.nodes))
+    first, second = directory.nodes
+    for _ in range(FAILURES_TO_OPEN):
+        directory.failed(first)
+    await directory.reattest(first)
+    assert {(await directory.node_for("m")).id for _ in range(5)} == {"w2"}
+    for _ in range(FAILURES_TO_OPEN):
+        directory.failed(second)
+    refusal_now = await refusal(directory)
+    assert (refusal_now.code, refusal_now.detail_code) == ("upstream_unavailable", "circuit_open")
+    worker.key = ServerKey.generate(key_id=2).config
+    await directory.reattest(first)
+    assert (await directory.node_for("m")) is first  # it began anew
 
 
 async def test_a_request_waits_for_the_slower_worker_when_the_quicker_one_fails(

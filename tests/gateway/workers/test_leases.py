@@ -7,7 +7,7 @@ import pytest
 
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
-from gateway.workers import NoVerdict
+from gateway.worker_node import NoVerdict
 from tests.gateway.workers.scripted import (
     START,
     TERM,
@@ -131,11 +131,12 @@ async def test_a_negative_verdict_ends_the_lease_at_once(
 
 
 @pytest.mark.parametrize(
-    ("code", "is_cut"), [("debug_enabled", True), ("collateral_expired", False)]
+    ("code", "verdict_class"), [("debug_enabled", "A"), ("collateral_expired", "B")]
 )
-async def test_a_verdict_cuts_the_streams_of_earlier_leases_too(
-    make: Make, worker: ScriptedWorker, code: str, is_cut: bool
+async def test_a_verdict_ends_the_streams_of_earlier_leases_too(
+    make: Make, worker: ScriptedWorker, code: str, verdict_class: str
 ) -> None:
+    """At once by class A, after a while by class B."""
     directory = make(worker)
     node = await directory.node_for("m")
     client = directory.require_lease(node).client
@@ -144,8 +145,64 @@ async def test_a_verdict_cuts_the_streams_of_earlier_leases_too(
     assert directory.require_lease(node).client is not client
     worker.failure = refused(code)
     await directory.reattest(node)
-    assert client._http.is_closed is is_cut
-    await client.abort()
+    assert client.revocation is not None
+    assert (client.revocation.code, client.revocation.verdict_class) == (code, verdict_class)
+    assert client._http.is_closed is (verdict_class == "A")
+    await until(lambda: client._http.is_closed)
+    assert client.failure(UNREACHABLE).code == "upstream_verification_failed"
+    assert client.failure(UNREACHABLE).detail_code == code
+
+
+async def test_streams_of_a_lease_that_ran_out_get_their_time(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker)
+    node = await directory.node_for("m")
+    client = directory.require_lease(node).client
+    client.num_open += 1
+    worker.failure = UNREACHABLE
+    directory.start()
+    clock.now += TERM
+    node.wake.set()
+    await until(lambda: client.revocation is not None)
+    assert (client.revocation and client.revocation.code) == "lease_expired"
+    assert not client._http.is_closed
+    await until(lambda: client._http.is_closed)
+
+
+async def test_an_epoch_ends_every_lease_but_no_stream(make: Make, worker: ScriptedWorker) -> None:
+    directory = make(worker)
+    directory.start()
+    node = await directory.node_for("m")
+    client = directory.require_lease(node).client
+    client.num_open += 1
+    worker.may_answer.clear()
+    directory.advance_epoch()
+    assert directory.readiness() is not None
+    with pytest.raises(GatewayError):
+        directory.require_lease(node)
+    worker.may_answer.set()
+    assert (await directory.node_for("m")) is node
+    lease = directory.require_lease(node).lease
+    assert (lease.epoch, lease.verdict_id) == (1, "w-2")
+    assert not client._http.is_closed
+    worker.failure = refused("debug_enabled")
+    await directory.reattest(node)
+    assert client._http.is_closed
+
+
+async def test_an_answer_that_was_asked_for_before_the_epoch_counts_for_nothing(
+    make: Make, worker: ScriptedWorker
+) -> None:
+    directory = make(worker)
+    worker.may_answer.clear()
+    asked = asyncio.ensure_future(directory.node_for("m"))
+    await until(lambda: worker.num_asked == 1)
+    directory.advance_epoch()
+    directory.start()
+    worker.may_answer.set()
+    await asked
+    assert directory.require_lease(directory.nodes[0]).lease.epoch == 1
 
 
 async def test_a_quarantine_ends_with_a_positive_verdict(
@@ -181,7 +238,7 @@ async def test_a_suspect_is_asked_again_although_not_due(
     directory = make(worker)
     directory.start()
     node = await directory.node_for("m")
-    directory.suspect(node)
+    directory.failed(node)
     await until(lambda: worker.num_asked == 2)
 
 
