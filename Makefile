@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
-.PHONY: help serve test check format fuzz mutants bench soak clean
+.PHONY: help serve demo test check format fuzz mutants bench soak clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -21,6 +21,9 @@ $(VENV)/.installed-test: $(INPUTS) | $(BIN)/python
 
 serve: $(VENV)/.installed  ## start the whole product with a real model
 	@exec $(BIN)/starshade up $(ARGS)
+
+demo: $(VENV)/.installed  ## attack a worker three ways and see each one refused
+	@exec $(BIN)/starshade demo $(ARGS)
 
 test: $(VENV)/.installed-test  ## run every test this machine has the resources for
 	@$(BIN)/starshade models pull || echo "make test: no model; tests marked 'model' will be skipped"

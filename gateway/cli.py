@@ -41,6 +41,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
             "gateway.connect.cli:connect",
             "Verify a gateway and seal for every program on this machine.",
         ),
+        "demo": (
+            "gateway.demo.cli:demo",
+            "Show what happens when somebody interferes with a worker.",
+        ),
         "doctor": (
             "gateway.doctor.cli:doctor",
             "Say what is wrong with this set-up, and what next.",

@@ -87,6 +87,19 @@ def run_app(
     protocol: type[BoundedProtocol] = BoundedProtocol,
 ) -> None:
     """Serves an ASGI app on `listener` until SIGTERM; then streams get `drain_s` to finish."""
+    server = server_for(app, drain_s=drain_s, context=context, hourly=hourly, protocol=protocol)
+    server.run(sockets=[listener])
+
+
+def server_for(
+    app: Any,
+    *,
+    drain_s: int,
+    context: ssl.SSLContext | None = None,
+    hourly: Callable[[], Awaitable[None]] | None = None,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+) -> BoundedServer:
+    """The server of every role, not started."""
     settings = uvicorn.Config(
         app,
         http="h11",
@@ -105,7 +118,7 @@ def run_app(
     )
     server = BoundedServer(settings)
     server.protocol = protocol
-    server.run(sockets=[listener])
+    return server
 
 
 def _renew(config: StarshadeConfig) -> None:

@@ -27,6 +27,7 @@ from attestation.transport.client import (
     async_client_over,
     attested_async_client,
     attested_client,
+    client_over,
     gateway_keeper,
     gateway_source,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "async_client_over",
     "attested_async_client",
     "attested_client",
+    "client_over",
     "error_code",
     "fetch_evidence",
     "gateway_keeper",

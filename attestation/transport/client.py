@@ -38,15 +38,8 @@ def attested_client(
 
     Raises: ValueError: not an https URL; PolicyError.
     """
-    transport = AttestedTransport(
-        gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy),
-        source=gateway_source(url),
-        utc_now=_utc_now,
-        rng=os.urandom,
-        ca_file=_path(ca_file),
-        proxy=proxy,
-    )
-    return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
+    keeper = gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy)
+    return client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
 
 
 def attested_async_client(
@@ -61,6 +54,26 @@ def attested_async_client(
     """``attested_client`` for an event loop."""
     keeper = gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy)
     return async_client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
+
+
+def client_over(
+    keeper: SessionKeeper,
+    url: str,
+    *,
+    ca_file: Path | str | None = None,
+    proxy: str | None = None,
+    timeout: httpx.Timeout = TIMEOUT,
+) -> httpx.Client:
+    """``attested_client`` over sessions that the caller keeps."""
+    transport = AttestedTransport(
+        keeper,
+        source=gateway_source(url),
+        utc_now=_utc_now,
+        rng=os.urandom,
+        ca_file=_path(ca_file),
+        proxy=proxy,
+    )
+    return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
 
 
 def async_client_over(
