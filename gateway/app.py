@@ -22,6 +22,7 @@ from gateway.endpoints import ENDPOINTS
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.receipts import OpenReceipt
+from gateway.refusals import RefusalNotes
 from gateway.routes import evidence, health, inference, keys, models, receipts
 from gateway.services import Services
 from gateway.shaping import StreamShaper
@@ -52,6 +53,7 @@ ROUTES = (
 )
 
 
+_KNOWN_PATHS: Final = frozenset(route.path for route in ROUTES)
 _WITNESSED: Final = frozenset(endpoint.path for endpoint in ENDPOINTS)
 
 
@@ -76,8 +78,10 @@ class GatewayApp:
             routes=ROUTES,
             lifespan=self._lifespan,
             middleware=[
+                Middleware(RefusalNotes, audit=services.audit, known_paths=_KNOWN_PATHS),
                 Middleware(FaultBarrier),
                 Middleware(EhbpDoor, keys=services.edge_keys, limits=limits, rng=os.urandom),
+                Middleware(StreamShaper, is_padded=is_padded, has_cadence=has_cadence),
                 Middleware(
                     Witness,
                     book=services.receipts,
@@ -90,7 +94,6 @@ class GatewayApp:
                 ),
                 Middleware(ConcurrencyLimit, max_open=MAX_OPEN_EVIDENCE, counts=is_evidence),
                 Middleware(BodyLimit, limits=limits, is_sealed=is_encapsulated),
-                Middleware(StreamShaper, is_padded=is_padded, has_cadence=has_cadence),
             ],
             exception_handlers={
                 GatewayError: gateway_error_response,
@@ -129,7 +132,7 @@ class GatewayApp:
         fields: dict[str, str | int] = {"endpoint": receipt.endpoint, "status": receipt.status or 0}
         if receipt.owner is not None:
             fields |= {"key": receipt.owner.key_id, "receipt": receipt.id}
-        detail = None if receipt.refusal is None else receipt.refusal.detail_code
+        detail = None if receipt.refusal is None else receipt.refusal.precise_code
         self.services.audit.refused(receipt.code, detail, **fields)
 
 

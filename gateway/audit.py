@@ -19,7 +19,6 @@ from gateway.audit_head import HeadFile
 from gateway.db import audit as table
 from gateway.db.writer import DatabaseWriter, WriterFull
 from gateway.observe import AttestFacts
-from gateway.problems import GatewayError
 from telemetry.metrics import NS_PER_S
 
 _log = logging.getLogger(__name__)
@@ -101,9 +100,6 @@ class AuditLog:
         if detail is not None:
             more["detail"] = detail
         self.append(REQUEST_REFUSED, {"code": error_code, **more, **fields})
-
-    def refused_error(self, error: GatewayError, **fields: FieldValue) -> None:
-        self.refused(error.code, error.detail_code, **fields)
 
     def attested(self, facts: AttestFacts) -> None:
         """Each lease, and each change of why there is none."""

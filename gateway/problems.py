@@ -96,6 +96,7 @@ class GatewayError(Exception):
 
     The message is shown to clients and operators, so it never holds prompts, keys or Evidence.
     ``detail_code`` is the closed-vocabulary cause behind the code (an attestation error class).
+    ``hidden_code`` is the same where the client must not learn it: for the audit log alone.
     ``headers`` go with the response, in lower case; they outrank those of the code.
     """
 
@@ -106,6 +107,7 @@ class GatewayError(Exception):
         *,
         param: str | None = None,
         detail_code: str | None = None,
+        hidden_code: str | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(message)
@@ -113,7 +115,13 @@ class GatewayError(Exception):
         self.message = message
         self.param = param
         self.detail_code = detail_code
+        self.hidden_code = hidden_code
         self.headers = headers
+
+    @property
+    def precise_code(self) -> str | None:
+        """The cause behind the code, if there is one that says more."""
+        return self.detail_code or self.hidden_code
 
     @property
     def status(self) -> int:

@@ -1,7 +1,7 @@
 """What went in and out of one request?  Middleware that measures it, for the receipt.
 
-Outermost but for what opens sealed requests: digests are over what a client wrote and reads, and
-every refusal inside is seen. An answer begins only once its receipt is certain to exist.
+Outermost but for what opens sealed requests and what pads: digests are over what a client wrote and
+reads, and every refusal inside is seen. An answer begins only once its receipt is certain to exist.
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ from gateway.channel_keys import ChannelKeys
 from gateway.doors.answers import SealedAnswer
 from gateway.doors.inner import door_of, inner_scope, replaying
 from gateway.doors.opening import open_body, refusal
-from gateway.problems import GatewayError, problem_response
+from gateway.problems import GatewayError, response_for
 
 DOOR: Final = "ohttp"
 
@@ -93,7 +93,8 @@ class OhttpDoor:
         try:
             message = bhttp.parse_request(opened.message, drops_connection_fields=True)
         except (MalformedInner, RefusedTarget) as err:  # it was opened, so the answer is sealed
-            return _Sealed(opened, problem_response(refusal(err)), request.scope, b"")
+            refused = response_for(request.scope, refusal(err))
+            return _Sealed(opened, refused, request.scope, b"")
         except ChannelError as err:
             raise refusal(err) from None
         self._keys.require_new(opened.key_id, opened.enc, date=_date(message))

@@ -52,7 +52,7 @@ async def open_body(stream: AsyncIterator[bytes], opener: BodyOpener) -> bytes:
 
 
 def refusal(err: ChannelError) -> GatewayError:
-    """What the sender is told; the log says which it was."""
+    """What the sender is told; the logs say which it was."""
     detail = err.detail if isinstance(err, DecryptFailed) else err.code
     _log.info("sealed request refused", extra={"code": err.code, "detail": detail})
     code = err.code
@@ -60,4 +60,5 @@ def refusal(err: ChannelError) -> GatewayError:
         code = "key_config_error"
     elif isinstance(err, MalformedInner | RefusedTarget):
         code = "malformed_inner"
-    return GatewayError(code, _TEXTS.get(code, "The sealed message is not accepted."))
+    text = _TEXTS.get(code, "The sealed message is not accepted.")
+    return GatewayError(code, text, hidden_code=detail)

@@ -18,6 +18,7 @@ from attestation.sampling import sampling_digest
 from gateway.db import migrate, open_engine
 from gateway.db.engine import writing
 from gateway.db.receipts import Intent, insert_intent
+from tests.gateway.doors.clients import ask_chunked, inner_request
 from tests.gateway.support import (
     HashEngine,
     Stack,
@@ -89,6 +90,14 @@ def test_a_streamed_answer(stack: Stack) -> None:
     assert (receipt.outcome, receipt.is_streamed) == ("complete", True)
     assert receipt.response_sha256 == response_digest(response.content, is_streamed=True)
     assert receipt.bytes_sent == len(response.content)
+
+
+def test_a_streamed_answer_that_travels_sealed_and_padded(stack: Stack) -> None:
+    answer = ask_chunked(stack, inner_request(stack, chat_body(stream=True)))
+    receipt = receipt_by_id(stack, dict(answer.fields)["starshade-receipt"])
+    assert b"\n:" in answer.content
+    assert receipt.response_sha256 == response_digest(answer.content, is_streamed=True)
+    assert receipt.bytes_sent < len(answer.content)
 
 
 def test_the_receipt_is_there_as_soon_as_the_answer_is(stack: Stack) -> None:
