@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
-.PHONY: help serve demo test check format fuzz mutants bench soak clean
+.PHONY: help serve demo test check format fuzz mutants bench interop soak clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -57,6 +57,18 @@ mutants: $(VENV)/.installed-test  ## would the tests notice faults in what judge
 bench: $(VENV)/.installed-test  ## this engine and the peers that are installed, in turn
 	@$(BIN)/starshade models pull
 	$(BIN)/python -m tests.bench $(ARGS)
+
+INTEROP := build/interop
+$(INTEROP)/.installed: tests/interop/requirements.txt tests/interop/package.json
+	$(PYTHON) -m venv $(INTEROP)/venv
+	$(INTEROP)/venv/bin/python -m pip install --disable-pip-version-check --quiet -r tests/interop/requirements.txt
+	cp tests/interop/package.json tests/interop/.npmrc $(INTEROP)/
+	@if command -v npm >/dev/null; then cd $(INTEROP) && npm install --ignore-scripts --silent; \
+	else echo "make interop: no Node.js; the npm packages are not tried"; fi
+	@touch $@
+
+interop: $(VENV)/.installed-test $(INTEROP)/.installed  ## other people's clients, unmodified, against the gateway
+	$(BIN)/python -m pytest -m interop tests/interop $(ARGS)
 
 SOAK_REQUESTS ?= 100000
 soak: $(VENV)/.installed-test  ## short requests with aborts and faults; minutes

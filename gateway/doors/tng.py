@@ -6,6 +6,7 @@ There is no attestation in this exchange; whoever wants it asks `/v1/attestation
 """
 
 import base64
+import math
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final
@@ -43,12 +44,13 @@ class TngDoor:
                 raise GatewayError("not_found", "There is no such endpoint.")
 
     def _key_config(self, now: datetime) -> Response:
-        """Names a time at which a client will find a new key; until then the old one opens."""
-        ends = now + timedelta(seconds=self._keys.ring.next_change_in_s)
+        """Expires while the key still opens, and never so soon that it has when it arrives."""
+        ring = self._keys.ring
+        ends = now + timedelta(seconds=(ring.next_change_in_s + ring.active_erased_in_s) / 2)
         configs = base64.b64encode(serialize_key_configs(self._keys.published)).decode()
         body = {
             "hpke_key_config": {
-                "expire_timestamp": int(ends.timestamp()),
+                "expire_timestamp": math.ceil(ends.timestamp()),
                 "encoded_key_config_list": configs,
             },
             "attest_response": {"Ok": None},  # a Rust Result: no Evidence was asked for

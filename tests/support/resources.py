@@ -46,6 +46,12 @@ def dashboard_dir() -> Path:
     return path if (path / "index.html").is_file() else _missing("browser", "no dashboard bundle")
 
 
+def interop_dir() -> Path:
+    """Where `make interop` puts other people's clients: ``venv`` and ``node_modules``."""
+    path = _REPO_ROOT / "build" / "interop"
+    return path if (path / ".installed").is_file() else _missing("interop", "run `make interop`")
+
+
 def native_module() -> ModuleType:
     """The compiled kernels, ``runtime._native``."""
     try:
