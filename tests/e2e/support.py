@@ -9,7 +9,7 @@ import datetime as dt
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,12 +19,17 @@ import httpx
 import openai
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from attestation.evidence import QuotingTee
+from attestation.fake import FakeTee
 from gateway.config import StarshadeConfig
 from gateway.tls import ensure_certificates, server_context
 from gateway.wiring import build_gateway_app
 from gateway.worker.wiring import build_worker_app
 from tests.gateway.support import make_config, make_key, wait_until
 from tests.support.servers import ServerThread
+
+Answer = tuple[str, bytes]  # media type and body
+Replacement = Answer | Callable[[str], Answer]  # the same for every request, or by its target
 
 
 class RecordingProxy:
@@ -39,8 +44,8 @@ class RecordingProxy:
         self.to_worker: list[bytearray] = []
         self.to_gateway: list[bytearray] = []
         self._sockets: list[socket.socket] = []
-        self.replaced: dict[bytes, tuple[str, bytes]] = {}
-        """Request path -> (media type, body) that the gateway gets instead of an answer."""
+        self.replaced: dict[bytes, Replacement] = {}
+        """Request path -> what the gateway gets instead of the worker's answer."""
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def recorded(self) -> bytes:
@@ -114,17 +119,21 @@ class RecordingProxy:
                 if replacement is None:
                     sink.sendall(data)
                 else:
-                    source.sendall(replacement)
+                    for piece in replacement:
+                        source.sendall(piece)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
             source.shutdown(socket.SHUT_RD)
 
-    def _replacement(self, data: bytes) -> bytes | None:
-        for path, (media_type, body) in self.replaced.items():
+    def _replacement(self, data: bytes) -> tuple[bytes, bytes] | None:
+        for path, replacement in tuple(self.replaced.items()):
             if data.startswith(b"GET " + path):
+                target = data.split(b" ", 2)[1].decode()
+                answer = replacement(target) if callable(replacement) else replacement
+                media_type, body = answer
                 head = f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\n"
-                return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+                return f"{head}Content-Length: {len(body)}\r\n\r\n".encode(), body
         return None
 
 
@@ -225,13 +234,15 @@ def installation(
     *,
     wait: bool = True,
     exports: bool = False,
-    replaced: Mapping[bytes, tuple[str, bytes]] = MappingProxyType({}),
+    replaced: Mapping[bytes, Replacement] = MappingProxyType({}),
+    worker_tee: Callable[[], QuotingTee] = FakeTee,
     **flags: object,
 ) -> Iterator[Installation]:
     """Runs everything in `state_dir`; `gateway__port=1` sets `gateway.port`.
 
     `exports` sends spans to the configured endpoint instead of keeping them here. `replaced` is
-    what the proxy answers from the first request on.
+    what the proxy answers from the first request on, `worker_tee` what the worker attests with
+    where `worker.tee` is `auto`.
     """
     run_dir = state_dir / "run"
     run_dir.mkdir(parents=True, mode=0o700)
@@ -262,7 +273,7 @@ def installation(
             model=model.stem,
             proxy=proxy,
             gateway=gateway,
-            worker=start_worker(config, None if exports else worker_spans),
+            worker=start_worker(config, None if exports else worker_spans, worker_tee),
             key=key,
             gateway_spans=gateway_spans,
             worker_spans=worker_spans,
@@ -276,5 +287,10 @@ def installation(
             running.worker.stop_if_running()
 
 
-def start_worker(config: StarshadeConfig, spans: InMemorySpanExporter | None) -> ServerThread:
-    return ServerThread(build_worker_app(config, exporter=spans), uds=config.worker.socket).start()
+def start_worker(
+    config: StarshadeConfig,
+    spans: InMemorySpanExporter | None,
+    tee: Callable[[], QuotingTee] = FakeTee,
+) -> ServerThread:
+    app = build_worker_app(config, exporter=spans, open_guest=tee)
+    return ServerThread(app, uds=config.worker.socket).start()

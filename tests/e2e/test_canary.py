@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.leaks import files_of, places_of, whole_record
 from tests.e2e.support import Installation, installation
 from tests.gateway.support import error_of
 
@@ -44,8 +45,7 @@ def test_the_canary_is_nowhere_but_in_the_answer(
         "error answers": answers,
         "evidence": evidence,
         "stats": stats,
-        "logs": "\n".join(_whole_record(record) for record in records),
-        **{str(path): path.read_bytes().decode("latin-1") for path in _files(tmp_path)},
+        **places_of(tmp_path, records),
     }
     assert {place for place, text in places.items() if CANARY in text} == set()
     assert {place for place, text in places.items() if running.key in text} == set()
@@ -62,9 +62,9 @@ def test_the_search_would_find_it(
     except ValueError:
         logging.getLogger("gateway.x").exception("boom")
     logging.getLogger("gateway.x").info("hello", extra={"text": CANARY})
-    records = [_whole_record(record) for record in everything_logged.records]
+    records = [whole_record(record) for record in everything_logged.records]
     assert sum(CANARY in record for record in records) == 2
-    assert any(CANARY in path.read_text() for path in _files(tmp_path))
+    assert any(CANARY in path.read_text() for path in files_of(tmp_path))
 
 
 def send_everywhere(running: Installation) -> str:
@@ -115,18 +115,9 @@ def break_the_engine(running: Installation) -> None:
         failed = client.post("/v1/chat/completions", json=running.body(CANARY))
     assert (failed.status_code, error_of(failed)["code"]) == (500, "generation_failed")
     bridge._engine.advance = step
-    tokenizer = running.worker.app.state.ready.chat._tokenizer
-    running.worker.app.state.ready.chat._tokenizer = None
+    service = running.worker.app.state.ready.service
+    service._model, model = None, service._model
     with running.http() as client:
         failed = client.post("/v1/chat/completions", json=running.body(CANARY))
     assert (failed.status_code, error_of(failed)["code"]) == (500, "internal_error")
-    running.worker.app.state.ready.chat._tokenizer = tokenizer
-
-
-def _whole_record(record: logging.LogRecord) -> str:
-    formatted = logging.Formatter().format(record)  # with the traceback, if one was logged
-    return f"{formatted} {record.__dict__}"
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    service._model = model
