@@ -26,7 +26,7 @@ from gateway.connect.watch import Watch
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.limits import BodyLimit, RequestLimits
 from gateway.problems import GatewayError, response_for
-from gateway.workers import RAN_OUT_CODES
+from gateway.worker_node import RAN_OUT_CODES
 
 MAX_BODY_BYTES: Final = 64 << 20  # the gateway has a limit of its own
 METHODS: Final = ["GET", "POST", "DELETE"]
