@@ -29,6 +29,7 @@ LEASE_GRANTED: Final = "lease_granted"
 WORKER_QUARANTINED: Final = "worker_quarantined"
 WORKER_UNREACHABLE: Final = "worker_unreachable"
 REQUEST_REFUSED: Final = "request_refused"
+CHANNEL_KEYS_ROTATED: Final = "channel_keys_rotated"
 EVENTS_LOST: Final = "events_lost"
 HEAD_MISSING: Final = "head_missing"
 

@@ -168,6 +168,13 @@ class GatewaySettings:
             rules.between(2, 86_400),
         ),
     ] = 300
+    bare_key_list: Annotated[
+        bool,
+        Key(
+            "Whether `/.well-known/ohttp-gateway` serves the Active key bare, for clients that do "
+            "not read the list of RFC 9458."
+        ),
+    ] = False
     tng: Annotated[bool, Key("Whether TNG's framing of sealed requests is taken at `/`.")] = True
     privacy: PrivacySettings
     collateral: CollateralSettings

@@ -17,8 +17,8 @@ PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 REFUSAL: Final = "starshade.refusal"  # in an ASGI scope: the GatewayError that was answered
 RECEIPT_ID: Final = "starshade.receipt_id"  # in an ASGI scope: of the receipt that will be signed
 _OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
-_EHBP_KEY: Final = "urn:ietf:params:ehbp:error:key-config"
-_EHBP_KEY_TITLE: Final = "key configuration mismatch"
+EHBP_KEY: Final = "urn:ietf:params:ehbp:error:key-config"
+_KEY_TITLE: Final = "key configuration mismatch"
 _DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
 _INVALID_REQUEST: Final = "invalid_request_error"
@@ -176,9 +176,12 @@ def problem_response(error: GatewayError) -> Response:
     )
 
 
-def ehbp_key_response(error: GatewayError) -> Response:
-    """EHBP's own form of `key_config_error`, by which its clients know to fetch the key anew."""
-    body = {**problem_body(error), "type": _EHBP_KEY, "status": 422, "title": _EHBP_KEY_TITLE}
+def key_config_response(
+    scope: Scope, error: GatewayError, *, problem_type: str = _OHTTP_KEY
+) -> Response:
+    """`key_config_error` with status 422, by which some clients know to fetch the key anew."""
+    scope[REFUSAL] = error
+    body = {**problem_body(error), "type": problem_type, "status": 422, "title": _KEY_TITLE}
     return JSONResponse(
         body, status_code=422, headers=_headers(error), media_type=PROBLEM_MEDIA_TYPE
     )

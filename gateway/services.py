@@ -39,6 +39,7 @@ class Services:
     edge_keys: ChannelKeys = field(repr=False)
     ohttp_door: OhttpDoor = field(repr=False)
     tng_door: TngDoor = field(repr=False)
+    has_bare_key_list: bool
     utc_now: Callable[[], datetime]
     new_request_id: Callable[[], str]
 

@@ -28,7 +28,7 @@ from attestation.keyset import TlsKey
 from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.audit import GATEWAY_STARTED, GATEWAY_STOPPED, AuditLog
+from gateway.audit import CHANNEL_KEYS_ROTATED, GATEWAY_STARTED, GATEWAY_STOPPED, AuditLog
 from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
 from gateway.channel_keys import ChannelKeys
@@ -141,6 +141,9 @@ def build_gateway_app(
         utc_now=utc_now,
         offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING), ehbp.OFFER),
         period_s=config.gateway.key_rotation_s,
+        on_rotated=lambda event: audit.append(
+            CHANNEL_KEYS_ROTATED, {"active": _ids(event.activated), "erased": _ids(event.erased)}
+        ),
     )
     ohttp_door = OhttpDoor(
         keys=edge_keys,
@@ -162,6 +165,7 @@ def build_gateway_app(
         attester=_gateway_attester(config, policy, directory, receipts, edge_keys, open_guest),
         edge_keys=edge_keys,
         ohttp_door=ohttp_door,
+        has_bare_key_list=config.gateway.bare_key_list,
         tng_door=TngDoor(keys=edge_keys, door=ohttp_door, is_offered=config.gateway.tng),
         utc_now=utc_now,
         new_request_id=new_request_id,
@@ -195,6 +199,10 @@ def build_gateway_app(
         is_padded=config.gateway.privacy.padding,
         has_cadence=config.gateway.privacy.fixed_cadence,
     )
+
+
+def _ids(key_ids: Sequence[int]) -> str:
+    return " ".join(map(str, key_ids))
 
 
 def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:

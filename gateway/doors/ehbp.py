@@ -17,7 +17,7 @@ from gateway.channel_keys import ChannelKeys
 from gateway.doors.inner import door_of, marked, replaying
 from gateway.doors.opening import open_body, refusal
 from gateway.limits import BodyLimit, RequestLimits
-from gateway.problems import REFUSAL, GatewayError, ehbp_key_response, response_for
+from gateway.problems import EHBP_KEY, GatewayError, key_config_response, response_for
 
 DOOR: Final = "ehbp"
 PATH_PREFIX: Final = "/v1/"
@@ -105,6 +105,5 @@ def _stream(scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
 
 def _refusal_response(scope: Scope, err: GatewayError) -> Response:
     if err.code == "key_config_error":
-        scope[REFUSAL] = err
-        return ehbp_key_response(err)
+        return key_config_response(scope, err, problem_type=EHBP_KEY)
     return response_for(scope, err)

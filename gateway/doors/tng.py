@@ -18,7 +18,7 @@ from attestation.channel import DecryptFailed, serialize_key_configs
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.ohttp import OhttpDoor
 from gateway.doors.opening import refusal
-from gateway.problems import GatewayError, problem_response
+from gateway.problems import GatewayError, key_config_response
 
 FIELD: Final = "x-tng-ohttp-api"
 MAX_METADATA_BYTES: Final = 4096
@@ -63,9 +63,7 @@ class TngDoor:
         except GatewayError as err:
             if err.code != "key_config_error":
                 raise
-            response = problem_response(err)
-            response.status_code = 422  # by which its clients know to ask for the key anew
-            return response
+            return key_config_response(request.scope, err)
 
 
 async def _behind_metadata(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -20,7 +20,9 @@ MAX_AGE_S: Final = 300
 async def key_list(request: Request) -> Response:
     """The Active and Pending keys, the one to use first; the ETag is the keyset's digest."""
     services = services_of(request)
-    body = serialize_key_configs(services.edge_keys.published)
+    published = services.edge_keys.published
+    is_bare = services.has_bare_key_list  # for clients that read one configuration, not a list
+    body = published[0].serialize() if is_bare else serialize_key_configs(published)
     return await _cacheable(request, services, body)
 
 

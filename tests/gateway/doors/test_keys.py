@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from attestation.binding import keyset_digest
-from attestation.channel import KeyState, ehbp
+from attestation.channel import KEM_X25519, KeyState, ehbp, parse_key_config
 from gateway.app import GatewayApp
+from tests.gateway.audit.test_log import events
 from tests.gateway.doors.clients import ask_chunked, ask_ehbp, ehbp_key, inner_request, key_list
 from tests.gateway.support import Stack, running_stack, wait_until
 
@@ -42,11 +43,19 @@ def test_caching(stack: Stack, path: str) -> None:
     assert (other.status_code, other.content) == (200, first.content)
 
 
+def test_a_bare_key_for_clients_that_read_no_list(tmp_path: Path) -> None:
+    with running_stack(tmp_path, gateway__bare_key_list=True) as stack:
+        config = parse_key_config(stack.client.get(PATHS[0]).content)
+        assert config.kem_id == KEM_X25519
+        assert ask_chunked(stack, inner_request(stack), config).status == 200
+
+
 def test_no_sealed_request_fails_while_the_edge_rotates(tmp_path: Path) -> None:
     """Both doors, with keys as old as a cached list may be."""
     with running_stack(tmp_path, gateway__key_rotation_s=2) as stack:
         app: GatewayApp = stack.gateway.app
         ring = app.services.edge_keys.ring
+        listed = key_list(stack)
         for _ in range(2):
             listed = key_list(stack)
             assert ring.states()[listed[0].key_id] is KeyState.ACTIVE
@@ -55,3 +64,8 @@ def test_no_sealed_request_fails_while_the_edge_rotates(tmp_path: Path) -> None:
             assert ask_ehbp(stack).outer.status_code == 200
             wait_until(lambda old=listed[0]: ring.states().get(old.key_id) is KeyState.STALE)  # type: ignore[misc]
             assert ask_chunked(stack, inner_request(stack), listed[0]).status == 200
+    rotations = [
+        event["fields"] for event in events(tmp_path) if event["kind"] == "channel_keys_rotated"
+    ]
+    assert str(listed[0].key_id) in rotations[0]["active"].split()
+    assert any(rotation["erased"] for rotation in rotations)
