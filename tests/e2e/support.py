@@ -156,6 +156,7 @@ class Installation:
     key: str
     gateway_spans: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
     worker_spans: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
+    worker_tee: Callable[[], QuotingTee] = FakeTee
 
     @property
     def base_url(self) -> str:
@@ -206,7 +207,7 @@ class Installation:
 
     def restart_worker(self) -> None:
         """A new process in all but name: new key, empty cache."""
-        self.worker = start_worker(self.config, self.worker_spans)
+        self.worker = start_worker(self.config, self.worker_spans, self.worker_tee)
 
     def reattest(self) -> None:
         """What the gateway does when 80 % of a lease have passed."""
@@ -277,6 +278,7 @@ def installation(
             key=key,
             gateway_spans=gateway_spans,
             worker_spans=worker_spans,
+            worker_tee=worker_tee,
         )
         try:
             with gateway:
