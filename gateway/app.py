@@ -6,8 +6,8 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +23,7 @@ from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.receipts import OpenReceipt
 from gateway.refusals import RefusalNotes
+from gateway.reloading import reload_on_hangup
 from gateway.routes import evidence, health, inference, keys, models, receipts
 from gateway.services import Services
 from gateway.shaping import StreamShaper
@@ -42,6 +43,7 @@ ROUTES = (
     Route("/v1/models/{model:path}", models.get_model),
     Route(ATTESTATION_PATH, evidence.attestation),
     Route(NODES_PATH, evidence.nodes),
+    Route("/v1/nodes/{id}/verdict", evidence.verdict),
     Route("/v1/receipts/{id}", receipts.get_receipt),
     Route(KEY_LIST_PATH, keys.key_list),
     Route(KEY_LIST_PATH, keys.encapsulated, methods=["POST"]),
@@ -67,13 +69,17 @@ class GatewayApp:
         limits: RequestLimits,
         on_started: Callable[[], None],
         on_stopped: Callable[[], Awaitable[None]],
+        reload: Callable[[], Coroutine[Any, Any, None]],
         is_padded: bool = True,
         has_cadence: bool = False,
     ) -> None:
-        """`on_stopped` runs after the last request, to flush what was collected."""
+        """`on_stopped` runs after the last request, to flush what was collected; `reload` on
+        SIGHUP.
+        """
         self.services = services
         self._on_started = on_started
         self._on_stopped = on_stopped
+        self._reload = reload
         app = Starlette(
             routes=ROUTES,
             lifespan=self._lifespan,
@@ -117,7 +123,7 @@ class GatewayApp:
         self.services.directory.start()
         rotating = asyncio.ensure_future(self.services.edge_keys.keep())
         try:
-            with drain_on_signals(self.begin_drain):
+            with drain_on_signals(self.begin_drain), reload_on_hangup(self._reload):
                 yield
         finally:
             rotating.cancel()
@@ -157,4 +163,5 @@ def is_evidence(scope: Scope) -> bool:
 def is_keyed(scope: Scope) -> bool:
     """Health checks are never refused for load, and strangers take no slot of a client."""
     path: str = scope["path"]
-    return path.startswith("/v1/") and path not in {ATTESTATION_PATH, NODES_PATH}
+    is_open = path == ATTESTATION_PATH or path.startswith(NODES_PATH)
+    return path.startswith("/v1/") and not is_open

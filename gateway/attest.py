@@ -36,12 +36,12 @@ from attestation.model import (
     Nonce,
     parse_bundle,
 )
-from attestation.policy import AppraisalPolicy
 from attestation.strict_json import JsonObject
 from gateway.collateral import Completed, Completer
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
+from gateway.trust import Trust
 from gateway.worker_node import Grant, NoVerdict, VerdictRefused
 from telemetry import semconv
 from telemetry.redact import ALLOWED_ATTRIBUTES
@@ -68,7 +68,7 @@ class LiveAttestation:
     """Attests one worker over its own connections; only `cache` is shared by all workers."""
 
     address: str
-    policy: AppraisalPolicy
+    trust: Callable[[], Trust]
     anchors: TrustAnchors
     cache: VerifiedCache
     completer: Completer
@@ -144,8 +144,11 @@ class LiveAttestation:
             evidence = await asyncio.to_thread(parse_bundle, bundle)
         except AttestationError as err:
             return _Appraised(code=err.code)
+        trust = self.trust()
         completed = await self.completer.complete(evidence, bundle, at=at, end_ns=end_ns)
-        appraised = await asyncio.to_thread(self._appraise, evidence, completed, keys, nonce, at)
+        appraised = await asyncio.to_thread(
+            self._appraise, evidence, completed, keys, nonce, at, trust
+        )
         if completed.failure is not None and appraised.code in MISSING_CODES:
             raise NoVerdict(
                 "upstream_unavailable",
@@ -161,15 +164,16 @@ class LiveAttestation:
         keys: bytes,
         nonce: Nonce,
         at: datetime,
+        trust: Trust,
     ) -> _Appraised:
         """Runs in a thread."""
         if completed.refusal is not None:
-            result = reject_unread(completed.refusal, evidence.quote, policy=self.policy, at=at)
+            result = reject_unread(completed.refusal, evidence.quote, policy=trust.policy, at=at)
         else:
             result = appraise(
                 evidence,
                 nonce=nonce,
-                policy=self.policy,
+                policy=trust.policy,
                 anchors=self.anchors,
                 at=at,
                 collateral=completed.cpu,
@@ -187,7 +191,7 @@ class LiveAttestation:
         except (AttestationError, ChannelError) as err:
             return _Appraised(code=err.code, tee=evidence.tee, result=result)
         return _Appraised(
-            code=None,
+            code=trust.refusal_of(result, keyset),
             tee=evidence.tee,
             result=result,
             keyset=keyset,

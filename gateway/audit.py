@@ -30,6 +30,8 @@ WORKER_QUARANTINED: Final = "worker_quarantined"
 WORKER_UNREACHABLE: Final = "worker_unreachable"
 REQUEST_REFUSED: Final = "request_refused"
 CHANNEL_KEYS_ROTATED: Final = "channel_keys_rotated"
+TRUST_CHANGED: Final = "trust_changed"
+TRUST_REFUSED: Final = "trust_refused"
 EVENTS_LOST: Final = "events_lost"
 HEAD_MISSING: Final = "head_missing"
 

@@ -60,6 +60,14 @@ class _Budget:
         return 0.0 if self.is_cancelled else (self.end_ns - self.monotonic_ns()) / _NS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Under which roots, and with how much patience for OCSP answers, is collateral accepted?"""
+
+    anchors: TrustAnchors
+    ocsp_grace: timedelta
+
+
 @dataclass(slots=True, kw_only=True)
 class Completer:
     """Fills the gaps of one worker's bundles, in a thread of its own and one bundle at a time.
@@ -70,8 +78,7 @@ class Completer:
 
     settings: CollateralSettings
     folder: Path
-    anchors: TrustAnchors
-    ocsp_grace: timedelta
+    roots: Callable[[], Roots]  # of the policy of the moment
     monotonic_ns: Callable[[], int]
     _pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, "collateral"), repr=False
@@ -119,14 +126,14 @@ class Completer:
             lock_wait_s=ATTEMPT_S,
         )
         endorser = Endorser(at=at, now=at, cache=cache, fetcher=fetcher)
-        files = EndorsementFiles()
+        files, roots = EndorsementFiles(), self.roots()
         completion = Completion(
             evidence=data,
             files=files,
             endorser=endorser,
-            anchors=self.anchors,
+            anchors=roots.anchors,
             token_bytes=secrets.token_bytes,
-            ocsp_grace=self.ocsp_grace,
+            ocsp_grace=roots.ocsp_grace,
         )
         failure: AttestationError | None = None
         keys = None

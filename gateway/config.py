@@ -156,6 +156,10 @@ class GatewaySettings:
             rules.between(0, 3600),
         ),
     ] = 30
+    deny_file: Annotated[
+        Path | None,
+        Key("Names and digests of workers, weights and measurements that are never accepted."),
+    ] = None
     receipt_days: Annotated[
         int, Key("How long signed receipts are kept.", rules.between(1, 3650))
     ] = 30

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,15 +25,22 @@ from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
 from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
 from attestation.devices import ocsp_grace
+from attestation.errors import PolicyError
 from attestation.keyset import TlsKey
-from attestation.policy import AppraisalPolicy
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.audit import CHANNEL_KEYS_ROTATED, GATEWAY_STARTED, GATEWAY_STOPPED, AuditLog
+from gateway.audit import (
+    CHANNEL_KEYS_ROTATED,
+    GATEWAY_STARTED,
+    GATEWAY_STOPPED,
+    TRUST_CHANGED,
+    TRUST_REFUSED,
+    AuditLog,
+)
 from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
 from gateway.channel_keys import ChannelKeys
-from gateway.collateral import Completer
+from gateway.collateral import Completer, Roots
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
@@ -56,6 +64,7 @@ from gateway.quotas import Quotas
 from gateway.receipts import ReceiptBook
 from gateway.relay import Relay
 from gateway.services import Services
+from gateway.trust import Trust, TrustSource, load_denied
 from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
 from gateway.workers import WorkerDirectory
 from telemetry import semconv
@@ -79,7 +88,7 @@ def build_gateway_app(
 
     Raises: attestation.errors.PolicyError, OSError, sqlalchemy errors.
     """
-    policy = configured_policy(config)
+    trust = TrustSource(partial(_load_trust, config))
     clocks = system_clocks()
     engine = open_engine(config.database_url)
     migrate(engine)
@@ -101,7 +110,7 @@ def build_gateway_app(
 
     directory = WorkerDirectory(
         [
-            (node_id, _attestation(address, config, policy, verified, clocks))
+            (node_id, _attestation(address, config, trust, verified, clocks))
             for address, node_id in node_ids(config.gateway.workers).items()
         ],
         utc_now=utc_now,
@@ -125,7 +134,7 @@ def build_gateway_app(
         writer=writer,
         key=Ed25519PrivateKey.generate(),
         replica=_GATEWAY_ID,
-        policy_sha256=lambda: policy.sha256,
+        policy_sha256=lambda: trust.current.policy.sha256,
         audit_head=lambda: audit.head,
         utc_now=utc_now,
         monotonic_ns=clocks.monotonic_ns,
@@ -162,7 +171,7 @@ def build_gateway_app(
         quotas=_quotas(config, clocks),
         tracing=tracing,
         drain=drain,
-        attester=_gateway_attester(config, policy, directory, receipts, edge_keys, open_guest),
+        attester=_gateway_attester(config, trust, directory, receipts, edge_keys, open_guest),
         edge_keys=edge_keys,
         ohttp_door=ohttp_door,
         has_bare_key_list=config.gateway.bare_key_list,
@@ -178,11 +187,33 @@ def build_gateway_app(
             GATEWAY_STARTED,
             {
                 "receipt_kid": receipts.key.kid,
-                "policy": policy.name,
-                "policy_sha256": policy.sha256,
+                "policy": trust.current.policy.name,
+                "policy_sha256": trust.current.policy.sha256,
+                "denied": len(trust.current.denied),
             },
         )
         receipts.recover(before_ns=clocks.unix_ns() - _recovery_age_ns(config, engine))
+
+    async def reload() -> None:
+        """A new policy or deny list ends every lease of before."""
+        try:
+            is_changed = await asyncio.to_thread(trust.reload)
+        except PolicyError as err:
+            _log.error("what is accepted stays as it was: %s", err)
+            audit.append(TRUST_REFUSED, {"policy_sha256": trust.current.policy.sha256})
+            return
+        if is_changed:
+            epoch = directory.advance_epoch()
+            policy = trust.current.policy
+            audit.append(
+                TRUST_CHANGED,
+                {
+                    "epoch": epoch,
+                    "policy": policy.name,
+                    "policy_sha256": policy.sha256,
+                    "denied": len(trust.current.denied),
+                },
+            )
 
     async def on_stopped() -> None:
         audit.append(GATEWAY_STOPPED, {})
@@ -196,6 +227,7 @@ def build_gateway_app(
         limits=limits,
         on_started=on_started,
         on_stopped=on_stopped,
+        reload=reload,
         is_padded=config.gateway.privacy.padding,
         has_cadence=config.gateway.privacy.fixed_cadence,
     )
@@ -203,6 +235,11 @@ def build_gateway_app(
 
 def _ids(key_ids: Sequence[int]) -> str:
     return " ".join(map(str, key_ids))
+
+
+def _load_trust(config: StarshadeConfig) -> Trust:
+    """Raises: PolicyError."""
+    return Trust(policy=configured_policy(config), denied=load_denied(config.gateway.deny_file))
 
 
 def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
@@ -221,21 +258,25 @@ def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
 def _attestation(
     address: str,
     config: StarshadeConfig,
-    policy: AppraisalPolicy,
+    trust: TrustSource,
     cache: VerifiedCache,
     clocks: Clocks,
 ) -> LiveAttestation:
     anchors = load_anchors()
+
+    def roots() -> Roots:
+        policy = trust.current.policy
+        return Roots(anchors=anchors.of_kinds(policy.anchor_kinds), ocsp_grace=ocsp_grace(policy))
+
     return LiveAttestation(
         address=address,
-        policy=policy,
+        trust=lambda: trust.current,
         anchors=anchors,
         cache=cache,
         completer=Completer(
             settings=config.gateway.collateral,
             folder=config.paths.collateral_dir,
-            anchors=anchors.of_kinds(policy.anchor_kinds),
-            ocsp_grace=ocsp_grace(policy),
+            roots=roots,
             monotonic_ns=clocks.monotonic_ns,
         ),
         rng=os.urandom,
@@ -246,7 +287,7 @@ def _attestation(
 
 def _gateway_attester(
     config: StarshadeConfig,
-    policy: AppraisalPolicy,
+    trust: TrustSource,
     directory: WorkerDirectory,
     receipts: ReceiptBook,
     edge_keys: ChannelKeys,
@@ -255,7 +296,7 @@ def _gateway_attester(
     try:
         tee = open_tee(
             config.worker.tee,
-            allows_simulated=policy.allows_simulated,
+            allows_simulated=trust.current.policy.allows_simulated,
             role="gateway",
             open_guest=open_guest,
         )
@@ -273,7 +314,7 @@ def _gateway_attester(
         return AttestedFacts(
             replica=_GATEWAY_ID,
             mode="terminate",
-            policy_sha256=policy.sha256,
+            policy_sha256=trust.current.policy.sha256,
             weights_sha256=tuple(sorted(weights)),
             ohttp=edge_keys.attested(),
             lifetime=KEYSET_LIFETIME + timedelta(seconds=edge_keys.ring.next_change_in_s),

@@ -164,15 +164,16 @@ class WorkerDirectory:
         """The worker does not know the key it was sealed to: take a new lease, once for all."""
         await self._refresh(node)
 
-    def advance_epoch(self) -> None:
-        """What is accepted has changed: no lease of before is sealed under, each is asked for anew.
+    def advance_epoch(self) -> int:
+        """The new epoch: what is accepted has changed, so no older lease is sealed under.
 
-        Streams run on until the new verdict, which cuts them if it is negative.
+        Each worker is asked anew. Streams run on until that verdict, which cuts them if negative.
         """
         self._epoch += 1
         for node in self._nodes:
             node.machine = node.machine.advance_epoch(self._epoch)
             node.wake.set()
+        return self._epoch
 
     def readiness(self) -> GatewayError | None:
         """None when at least one worker is verified and was reachable when last asked."""

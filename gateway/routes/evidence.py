@@ -1,4 +1,4 @@
-"""GET /v1/attestation and /v1/nodes: what can a client verify, and what did the gateway find?
+"""GET /v1/attestation, nodes and verdicts: what can a client verify, what did the gateway find?
 
 Open to everyone: Evidence must be checkable before a client hands over a key, and a bundle is
 nothing but public keys, digests and signatures.
@@ -46,6 +46,40 @@ async def nodes(request: Request) -> Response:
     now = services.utc_now()
     entries = [_entry(node, now) for node in services.directory.nodes]
     return JSONResponse({"object": "list", "data": entries}, headers={"cache-control": "no-store"})
+
+
+async def verdict(request: Request) -> Response:
+    """What the gateway found when it last judged this worker: every check, and what none covers."""
+    services = services_of(request)
+    node = services.directory.find(request.path_params["id"])
+    if node is None:
+        raise GatewayError("node_not_found", "There is no such node.", param="id")
+    facts, now = node.last_facts, services.utc_now()
+    result = None if facts is None else facts.result
+    document = {
+        "object": "verdict",
+        "node": node.id,
+        "tee": None if facts is None else facts.tee,
+        # what is wrong with Evidence that the appraisal accepted is ours to say: a denied worker
+        "code": None if facts is None else facts.error_code,
+        "lease": _lease(node, now),
+        "result": None if result is None else result.to_dict(),
+    }
+    return JSONResponse(document, headers={"cache-control": "no-store"})
+
+
+def _lease(node: WorkerNode, now: datetime) -> dict[str, Any]:
+    lease = node.machine.lease
+    return {
+        "state": node.machine.state(now).value,
+        "epoch": node.machine.epoch,
+        "usable": node.is_serving(now),
+        "verdict_id": None if lease is None else lease.verdict_id,
+        "key_config_sha256": None if lease is None else lease.key_config.sha256,
+        "keyset_sha256": None if lease is None else lease.keyset_digest,
+        "not_before": None if lease is None else _time(lease.not_before),
+        "not_after": None if lease is None else _time(lease.not_after),
+    }
 
 
 def _entry(node: WorkerNode, now: datetime) -> dict[str, Any]:

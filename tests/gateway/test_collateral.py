@@ -23,7 +23,7 @@ from attestation.snp.endorsements import SnpEndorsements
 from attestation.tdx.endorsements import TdxCollateral
 from gateway import collateral as collateral_module
 from gateway.app import GatewayApp
-from gateway.collateral import Completed, Completer, fetch_config, lacks_endorsements
+from gateway.collateral import Completed, Completer, Roots, fetch_config, lacks_endorsements
 from gateway.config import CollateralSettings, load_config
 from gateway.worker_node import WorkerNode
 from tests.attestation import samples
@@ -59,7 +59,9 @@ def completer(given: CollateralSettings, folder: Path, **changes: Any) -> Comple
         "ocsp_grace": timedelta(0),
         "monotonic_ns": time.monotonic_ns,
     }
-    return Completer(**(members | changes))
+    members |= changes
+    roots = Roots(anchors=members.pop("anchors"), ocsp_grace=members.pop("ocsp_grace"))
+    return Completer(**members, roots=lambda: roots)
 
 
 def complete(source: Completer, bundle: EvidenceBundle, *, budget_ns: int = LATER_NS) -> Completed:
