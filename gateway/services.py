@@ -52,10 +52,14 @@ def services_of(request: Request) -> Services:
 async def authenticated(request: Request) -> Principal:
     """Who asks; where requests have receipts, it is theirs from here on.
 
-    Raises: GatewayError `invalid_api_key`, `receipt_unavailable`.
+    Two credentials are none: what is before us may have looked at the other one.
+
+    Raises: GatewayError as `Authenticator.authenticate`; `receipt_unavailable`.
     """
     services = services_of(request)
-    principal = await services.authenticator.authenticate(request.headers.get("authorization"))
+    given = request.headers.getlist("authorization")
+    authorization = given[0] if len(given) == 1 else None
+    principal = await services.authenticator.authenticate(authorization)
     receipt = open_receipt(request)
     if receipt is not None:
         services.receipts.own(receipt, principal)

@@ -1,5 +1,10 @@
 #include "isa.h"
 
+#ifdef STARSHADE_HAS_avx512amx
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #define STARSHADE_ISA_OF(isa)                                                                  \
   {#isa, isa::attention, isa::linear, isa::matmul_kernels(), isa::kv_attention, isa::kv_write, \
    isa::kv_merge, &isa::row_kernels, &isa::probe_kernels}
@@ -7,12 +12,32 @@
 namespace starshade {
 namespace {
 
+#ifdef STARSHADE_HAS_avx512amx
+// Linux gives a process the tiles' state when it asks; it may have been refused to all.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2), XSTATE of TILEDATA
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+         __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 std::vector<Isa> find() {
   std::vector<Isa> isas;
 #ifdef STARSHADE_HAS_avx512vnni
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
+#ifdef STARSHADE_HAS_avx512amx
+    if (may_use_tiles()) {  // for products; all else is the same
+      isas.push_back(STARSHADE_ISA_OF(avx512vnni));
+      isas.back().name = "avx512amx";
+      isas.back().matmul = avx512amx::matmul_kernels();
+      isas.back().kv_attention = avx512amx::kv_attention;
+      isas.back().kv_merge = avx512amx::kv_merge;
+      isas.back().probe = &avx512amx::probe_kernels;
+    }
+#endif
     isas.push_back(STARSHADE_ISA_OF(avx512vnni));
   }
 #endif

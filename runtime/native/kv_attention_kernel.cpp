@@ -6,7 +6,11 @@
 #include "kv_chunk.h"
 #include "kv_kernel.h"
 #include "kv_pairs.h"
+#include "kv_tile.h"
 #include "vec_math.h"
+#if defined(__AMX_BF16__)
+#include "amx_attention.h"
+#endif
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -20,28 +24,6 @@ constexpr int kRows = 6;
 #else
 constexpr int kRows = 2;
 #endif
-
-template <class Pairs>
-struct Tile {
-  using Coefficient = typename Pairs::Coefficient;
-  int rows, group, head_dim;
-  float softcap;
-  Coefficient* q;        // (rows, D), scaled
-  Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
-  Coefficient* weights;  // (rows, kKvChunkKeys)
-  float* scores;         // (rows, kKvChunkKeys)
-  float* sums;           // (rows, D), not yet divided
-  float* denominators;   // (rows, kLanes), to be summed
-  float* maxima;         // (rows)
-  float* wholes;         // (rows, 2 + D): earlier parts, see merge_part
-  bool has_parts;
-};
-
-inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
-  uint8_t* piece = scratch;
-  scratch += (num_bytes + 63) / 64 * 64;
-  return piece;
-}
 
 template <int ROWS, class Pairs>
 inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_row) {
@@ -269,14 +251,26 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
   }
 }
 
+// The products of queries with keys, and of weights with values, by vectors.
 template <class Pairs>
+struct VectorProducts {
+  VectorProducts(const Tile<Pairs>& tile, Bf16*) : tile(tile) {}
+  static int padded(int rows) { return rows; }
+  const Tile<Pairs>& tile;
+  void score(const Chunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
+  void add(const Chunk& chunk, const int* num_seen) const {
+    by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
+  }
+};
+
+template <class Pairs, class Products>
 void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* scratch) {
   const KvLayout& layout = args.layout;
   const int head_dim = layout.head_dim, group = args.num_heads / layout.num_kv_heads;
-  const size_t rows = static_cast<size_t>(task.num_queries) * group;
   Tile<Pairs> tile;
   using Coefficient = typename Pairs::Coefficient;
-  tile.rows = static_cast<int>(rows), tile.group = group, tile.head_dim = head_dim;
+  tile.rows = task.num_queries * group, tile.group = group, tile.head_dim = head_dim;
+  const size_t rows = static_cast<size_t>(Products::padded(tile.rows));
   tile.softcap = args.softcap;
   tile.q = reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
   tile.q_rest = tile.q;
@@ -294,6 +288,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   Bf16* widened = reinterpret_cast<Bf16*>(scratch);
   tile.has_parts = task.end_tile > (task.first_tile / kPartTiles + 1) * kPartTiles;
   take_queries(args, task, tile);
+  const Products products{tile, widened};
 
   const int32_t last = task.first_position + task.num_queries - 1;
   for (int first_tile = task.first_tile; first_tile < task.end_tile; first_tile += kChunkTiles) {
@@ -304,7 +299,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
     const bool whole = chunk.num_tiles == kChunkTiles && chunk_end <= task.first_position + 1 &&
                        layout.block_size % kTileTokens == 0;
     const bool masked = !whole || (args.window != 0 && chunk.first_position[0] <= last - args.window);
-    by_rows(tile.rows, Score<Pairs>{tile, chunk});
+    products.score(chunk);
     for (int row = 0; row < tile.rows; ++row) {
       const int32_t position = task.first_position + row / group;
       const int32_t first = args.window == 0 ? 0 : position - args.window + 1;
@@ -315,7 +310,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
       const int32_t seen = last + 1 - chunk.first_position[t];
       num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
     }
-    by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
+    products.add(chunk, num_seen);
     const int next_tile = first_tile + kChunkTiles;
     if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
       end_part(tile);
@@ -327,11 +322,16 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
 }  // namespace
 
 void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task, void* scratch) {
+  uint8_t* bytes = static_cast<uint8_t*>(scratch);
   if (args.layout.type == kKvF32) {
-    attend<PairsF32>(args, task, static_cast<uint8_t*>(scratch));
-  } else {
-    attend<PairsBf16>(args, task, static_cast<uint8_t*>(scratch));
+    return attend<PairsF32, VectorProducts<PairsF32>>(args, task, bytes);
   }
+#if defined(__AMX_BF16__)
+  if (args.layout.head_dim % TileProducts::kStep == 0) {
+    return attend<PairsBf16, TileProducts>(args, task, bytes);
+  }
+#endif
+  attend<PairsBf16, VectorProducts<PairsBf16>>(args, task, bytes);
 }
 
 void kv_merge(const float* parts, int num_parts, int64_t stride, int head_dim, float* out) {

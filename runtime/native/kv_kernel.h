@@ -43,8 +43,9 @@ struct KvAttentionTask {
 };
 
 // Bytes of scratch for tasks of up to `rows` (query, head) rows; 64-byte aligned by the caller.
+// Blocks of up to 16 rows may pad them by one less than there are blocks.
 constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
-  return rows * (head_dim * 12 + kKvChunkKeys * 8 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
+  return (rows + rows / 16) * (head_dim * 12 + kKvChunkKeys * 8 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
 }
 
 using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);
@@ -68,6 +69,7 @@ STARSHADE_KV_KERNELS(portable)
 STARSHADE_KV_KERNELS(avx2)
 STARSHADE_KV_KERNELS(avx512)
 STARSHADE_KV_KERNELS(avx512vnni)
+STARSHADE_KV_KERNELS(avx512amx)
 #undef STARSHADE_KV_KERNELS
 
 }  // namespace starshade

@@ -4,76 +4,14 @@
 
 #include "dot.h"
 #include "quantize.h"
+#include "tile_access.h"
+#if defined(__AMX_INT8__)
+#include "amx_panel.h"
+#endif
 
 namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
-
-constexpr int kVectors = 8;  // vectors of codes per group
-
-// What the compiler must know of a format to unroll it.
-template <int32_t FORMAT>
-struct Format {
-  static constexpr bool kFourBits = FORMAT < kQ8Half;
-  static constexpr bool kHalfScales = FORMAT == kQ4Half || FORMAT == kQ4HalfMin ||
-                                      FORMAT == kQ8Half || FORMAT == kQ8HalfMin;
-  static constexpr bool kHasMin = FORMAT == kQ4HalfMin || FORMAT == kQ4FloatMin ||
-                                  FORMAT == kQ4Float16Min || FORMAT == kQ8HalfMin ||
-                                  FORMAT == kQ8FloatMin;
-  static constexpr int kOffset = !kFourBits            ? 128
-                                 : FORMAT == kQ4Half    ? 8
-                                 : FORMAT == kQ4Float16 ? 4
-                                                        : 0;
-  static constexpr int kParts =  // scales per group
-      FORMAT == kQ4Float16 || FORMAT == kQ4Float16Min || FORMAT == kQ8Float16 ? 2 : 1;
-  static constexpr int kPartVectors = kVectors / kParts;
-  static constexpr int64_t kCodeBytes = kFourBits ? 256 : 512;
-  static constexpr int64_t kScaleBytes = kParts * kLanes * (kHalfScales ? 2 : 4);
-
-  static constexpr int64_t kGroupBytes = kCodeBytes + kScaleBytes * (kHasMin ? 2 : 1);
-
-  // The part of the next tile that lies as far in it as group g in this one, to be there in time.
-  static inline void prefetch(const uint8_t* tile, int64_t g) {
-#pragma GCC unroll 16
-    for (int64_t at = 0; at < kGroupBytes; at += 64) {
-      __builtin_prefetch(tile + g * kGroupBytes + at);
-    }
-  }
-
-  static inline void unpack(const uint8_t* from, Codes* codes) {
-    for (int j = 0; j < kVectors; ++j) {
-      if (!kFourBits) {
-        codes[j] = load_codes(from + 64 * j);
-      } else if (j < 4) {
-        const Codes pairs = load_codes(from + 64 * j);
-        codes[j] = low_nibbles(pairs);
-        codes[j + 4] = high_nibbles(pairs);
-      }
-    }
-  }
-
-  static inline Vec scale(const uint8_t* from, int part) {
-    if (kHalfScales) return load_halves(from);
-    return load(reinterpret_cast<const float*>(from) + part * kLanes);
-  }
-
-  static inline IntVec dot(const Codes* codes, const int8_t* x, const int32_t& sum) {
-    if constexpr (kFourBits) return dot_4bit<kPartVectors, kOffset>(codes, x, sum);
-    return dot_8bit<kPartVectors>(codes, x, sum);
-  }
-};
-
-inline void put(const MatmulArgs& args, int64_t row, int64_t tile, Vec values) {
-  float* to = args.out + row * args.out_stride + tile * kLanes;
-  const int64_t left = args.tiles.num_outputs - tile * kLanes;
-  if (left >= kLanes) {
-    store(to, args.add ? load(to) + values : values);
-    return;
-  }
-  for (int64_t lane = 0; lane < left; ++lane) {
-    to[lane] = args.add ? to[lane] + values[lane] : values[lane];
-  }
-}
 
 // One tile for ROWS rows.  Scaled codes and minimums are summed apart, each in group order: a
 // row's result is the same whatever ROWS is.
@@ -96,15 +34,11 @@ inline void int8_tile(const MatmulArgs& args, int64_t tile, int64_t row) {
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         const int64_t at = (row + r) * groups + g;
-        const int32_t sum = F::kParts == 1 ? q.sums[at]
-                            : part == 0    ? q.half_sums[at]
-                                           : q.sums[at] - q.half_sums[at];
+        const int32_t sum = F::sum(q, at, part);
         const int8_t* x = q.codes + (row + r) * q.num_inputs + g * kGroup + part * 16;
         const IntVec dots = F::dot(codes + part * F::kPartVectors, x, sum);
         sums[r] += to_floats(dots) * (scale * q.scales[at]);
-        if (F::kHasMin) {
-          mins[r] += min * (F::kParts == 1 ? q.scaled_sums[at] : q.scales[at] * float(sum));
-        }
+        if (F::kHasMin) mins[r] += min * F::scaled_sum(q, at, part);
       }
     }
   }
@@ -122,6 +56,11 @@ inline void int8_block(const MatmulArgs& args, int64_t first, int64_t end, int64
 
 template <class F>
 void int8_tiles(const MatmulArgs& args) {
+#if defined(__AMX_INT8__)
+  if (args.num_rows >= kFewestPanelRows && args.tiles.num_inputs <= kMostPanelInputs) {
+    return panel_tiles<F>(args);
+  }
+#endif
   const int64_t fitting = kBlockBytes / args.tiles.tile_bytes, block = fitting < 1 ? 1 : fitting;
   for (int64_t first = args.first_tile; first < args.end_tile; first += block) {
     const int64_t end = first + block < args.end_tile ? first + block : args.end_tile;

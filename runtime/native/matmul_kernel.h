@@ -46,6 +46,12 @@ struct QuantizedRows {
   int32_t* sums;       // of the group's codes
   int32_t* half_sums;  // of the first 16
   int64_t num_inputs;
+
+  // The same from a later group on, counted through all rows.
+  QuantizedRows from_group(int64_t group) const {
+    return {codes + group * kGroup, scales + group,    scaled_sums + group,
+            sums + group,           half_sums + group, num_inputs};
+  }
 };
 
 // Outputs of tiles first_tile .. end_tile - 1 for all rows: out[row * out_stride + output].
@@ -74,5 +80,6 @@ namespace portable { MatmulKernels matmul_kernels(); }
 namespace avx2 { MatmulKernels matmul_kernels(); }
 namespace avx512 { MatmulKernels matmul_kernels(); }
 namespace avx512vnni { MatmulKernels matmul_kernels(); }
+namespace avx512amx { MatmulKernels matmul_kernels(); }
 
 }  // namespace starshade

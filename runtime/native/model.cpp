@@ -11,17 +11,29 @@ namespace {
 constexpr std::int64_t kAloneRows = 2;
 // Tiles of the head between two looks at their logits, which are then still in the cache.
 constexpr std::int64_t kHeadTiles = 64;
+// Rows whose products are taken further while they are in the cache.
+constexpr std::int64_t kBlockRows = 128;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
+// Calls work(rows) for all rows, kBlockRows at a time.
+template <class Work>
+void for_blocks(std::int64_t num_rows, const Work& work) {
+  for (std::int64_t first = 0; first < num_rows; first += kBlockRows) {
+    work(Span{first, std::min(first + kBlockRows, num_rows)});
+  }
+}
+
 }  // namespace
 
 struct Model::Thread {
-  Thread(std::size_t index, std::size_t count, std::int64_t max_cols, std::size_t scratch_bytes)
+  Thread(std::size_t index, std::size_t count, std::int64_t max_cols, std::int64_t ffn_size,
+         std::size_t scratch_bytes)
       : index(std::int64_t(index)),
         count(std::int64_t(count)),
         x(std::size_t(kAloneRows * max_cols)),
+        gate_up(std::size_t(kBlockRows * 2 * (ffn_size / std::int64_t(count) + kGroup))),
         quantized(kAloneRows, max_cols),
         scratch(scratch_bytes + 64) {}
 
@@ -32,7 +44,8 @@ struct Model::Thread {
   }
 
   const std::int64_t index, count;
-  std::vector<float> x;  // rows that this thread norms for itself
+  std::vector<float> x;        // rows that this thread norms for itself
+  std::vector<float> gate_up;  // of its share of the outputs, kBlockRows rows
   QuantizedBuffer quantized;
   std::vector<std::uint8_t> scratch;  // attention's
   std::vector<BestLogit> best;        // by logits row, of this thread's tiles
@@ -48,8 +61,7 @@ Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWei
       kv_pool_({shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, block_size, kv_type},
                num_blocks),
       logits_stride_(padded(shape_.vocab_size)),
-      qkv_stride_(std::int64_t{shape_.num_all_heads()} * shape_.head_dim),
-      ffn_stride_(2 * std::int64_t{shape_.ffn_size}) {
+      qkv_stride_(std::int64_t{shape_.num_all_heads()} * shape_.head_dim) {
   if (max_batch_tokens < 1 || max_batch_tokens > kMaxBatchTokens) {
     throw std::invalid_argument("max_batch_tokens is out of range");
   }
@@ -68,7 +80,8 @@ Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWei
       std::size_t(std::max(kKvTileRows, group)), std::size_t(shape_.head_dim));
   for (std::size_t thread = 0; thread < threads_.num_threads(); ++thread) {
     per_thread_.push_back(
-        std::make_unique<Thread>(thread, threads_.num_threads(), max_cols, scratch_bytes));
+        std::make_unique<Thread>(thread, threads_.num_threads(), max_cols, shape_.ffn_size,
+                                 scratch_bytes));
   }
   reserve(max_batch_tokens, 1);
 }
@@ -88,7 +101,10 @@ void Model::reserve(std::int64_t num_tokens, std::int64_t num_logits_rows) {
   qkv_.resize(rows * std::size_t(qkv_stride_));
   attended_.resize(rows * std::size_t(shape_.q_width()));
   normed_.resize(rows * std::size_t(shape_.hidden_size));
-  gate_up_.resize(rows * std::size_t(ffn_stride_));
+  const auto takes_f32 = [](const LayerWeights& layer) { return layer.down.takes_f32(); };
+  if (std::any_of(weights_->layers.begin(), weights_->layers.end(), takes_f32)) {
+    activated_.resize(rows * std::size_t(shape_.ffn_size));
+  }
   if (shape_.post_norms) projected_.resize(rows * std::size_t(shape_.hidden_size));
   for (std::size_t rope = 0; rope < cosines_.size(); ++rope) {
     cosines_[rope].resize(rows * std::size_t(shape_.rotary_dim / 2));
@@ -156,10 +172,12 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
   // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
   const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.num_tokens());
   const Span heads = self.share(shape_.num_all_heads());
-  multiply(weights.qkv, in, rows_.num_tokens(),
-           {heads.first * shape_.head_dim, heads.end * shape_.head_dim}, qkv_.data(), qkv_stride_,
-           Epilogue::store);
-  take_heads(self, layer, heads.first, heads.end);
+  for_blocks(rows_.num_tokens(), [&](Span rows) {
+    multiply(weights.qkv, in.from_row(rows.first), rows.end - rows.first,
+             {heads.first * shape_.head_dim, heads.end * shape_.head_dim},
+             qkv_.data() + rows.first * qkv_stride_, qkv_stride_, Epilogue::store);
+    take_heads(layer, rows, heads);
+  });
   threads_.barrier();
   // 3. Attention: whoever is free takes the next task.
   const KvAttentionArgs args{qkv_.data(),
@@ -187,7 +205,8 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
 void Model::ffn_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.num_tokens());
-  Operand activated{gate_up_.data(), ffn_stride_, quantized_ffn_->rows(shape_.ffn_size)};
+  const Operand activated{activated_.data(), shape_.ffn_size,
+                          quantized_ffn_->rows(shape_.ffn_size)};
   activate(self, layer, in, activated);
   threads_.barrier();
   add_projection(self, weights.down, activated, weights.post_ffn_norm);
@@ -235,10 +254,12 @@ Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
   return out;
 }
 
-void Model::take_heads(Thread&, std::int32_t layer, std::int64_t first_head, std::int64_t end_head) {
+void Model::take_heads(std::int32_t layer, Span rows, Span heads) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  for (std::int64_t row = 0; row < rows_.num_tokens(); ++row) {
-    for (std::int64_t head = first_head; head < end_head; ++head) take_head(weights, layer, row, head);
+  for (std::int64_t row = rows.first; row < rows.end; ++row) {
+    for (std::int64_t head = heads.first; head < heads.end; ++head) {
+      take_head(weights, layer, row, head);
+    }
   }
 }
 
@@ -291,28 +312,32 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
   return out;
 }
 
-// The thread's share of the gated activations, written over the gates and quantized.
-void Model::activate(Thread& self, std::int32_t layer, const Operand& in, Operand& out) {
+// The thread's share of the gated activations, in the forms that the next projection takes.
+void Model::activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const std::int64_t width = shape_.ffn_size;
-  const Span groups = self.share((width + kGroup - 1) / kGroup);
-  const Span span{groups.first * kGroup, std::min(groups.end * kGroup, width)};
+  const std::int64_t ffn_size = shape_.ffn_size;
+  const Span groups = self.share((ffn_size + kGroup - 1) / kGroup);
+  const Span span{groups.first * kGroup, std::min(groups.end * kGroup, ffn_size)};
   if (span.first >= span.end) return;
-  const std::int64_t num_rows = rows_.num_tokens();
-  multiply(weights.gate_up, in, num_rows, span, gate_up_.data(), ffn_stride_, Epilogue::store);
-  multiply(weights.gate_up, in, num_rows, {width + span.first, width + span.end}, gate_up_.data(),
-           ffn_stride_, Epilogue::store);
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    float* gate = gate_up_.data() + row * ffn_stride_ + span.first;
-    isa_.rows->activate(gate, gate + width, span.end - span.first, shape_.activation);
-    if (!weights.down.takes_int8()) continue;
-    const std::int64_t group = (row * width + span.first) / kGroup;
-    const QuantizedRows& all = out.quantized;
-    const QuantizedRows part{all.codes + row * width + span.first, all.scales + group,
-                             all.scaled_sums + group,              all.sums + group,
-                             all.half_sums + group,                span.end - span.first};
-    isa_.matmul.quantize_row(gate, part, 0);
-  }
+  const std::int64_t width = span.end - span.first, stride = 2 * width;
+  float *gates = self.gate_up.data(), *ups = gates + width;
+  for_blocks(rows_.num_tokens(), [&](Span rows) {
+    const Operand block = in.from_row(rows.first);
+    const std::int64_t num_rows = rows.end - rows.first;
+    multiply(weights.gate_up, block, num_rows, span, gates - span.first, stride, Epilogue::store);
+    multiply(weights.gate_up, block, num_rows, {ffn_size + span.first, ffn_size + span.end},
+             ups - ffn_size - span.first, stride, Epilogue::store);
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      float* gate = gates + row * stride;
+      isa_.rows->activate(gate, gate + width, width, shape_.activation);
+      const Operand to = out.from_row(rows.first + row);
+      if (weights.down.takes_f32()) std::copy_n(gate, width, to.x + span.first);
+      if (!weights.down.takes_int8()) continue;
+      QuantizedRows part = to.quantized.from_group(span.first / kGroup);
+      part.num_inputs = width;
+      isa_.matmul.quantize_row(gate, part, 0);
+    }
+  });
 }
 
 // hidden += projection(in), normed before if there is a post_norm.  Ends at a barrier.

@@ -15,11 +15,17 @@
 
 namespace starshade {
 
+struct Span { std::int64_t first, end; };
+
 // Float rows, and the same rows quantized; a projection reads whichever it takes.
 struct Operand {
   float* x;
   std::int64_t stride;
   QuantizedRows quantized;
+
+  Operand from_row(std::int64_t row) const {
+    return {x + row * stride, stride, quantized.from_group(row * (quantized.num_inputs / kGroup))};
+  }
 };
 
 // Weights with a KV pool and scratch of its own: one engine's. One caller at a time.
@@ -43,7 +49,6 @@ class Model {
 
  private:
   struct Thread;  // scratch of one
-  struct Span { std::int64_t first, end; };
 
   void reserve(std::int64_t num_tokens, std::int64_t num_logits_rows);
   void plan_attention();
@@ -59,10 +64,10 @@ class Model {
   Operand norm_rows(Thread& self, const std::vector<float>& weight, const Projection& projection,
                     const std::int32_t* rows, std::int64_t num_rows);
   Operand attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection);
-  void take_heads(Thread& self, std::int32_t layer, std::int64_t first_head, std::int64_t end_head);
+  void take_heads(std::int32_t layer, Span rows, Span heads);
   void take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
                  std::int64_t head);
-  void activate(Thread& self, std::int32_t layer, const Operand& in, Operand& out);
+  void activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out);
   void add_projection(Thread& self, const Projection& projection, const Operand& in,
                       const std::vector<float>& post_norm);
   void multiply(const Projection& projection, const Operand& in, std::int64_t num_rows, Span outputs,
@@ -74,7 +79,7 @@ class Model {
   std::shared_ptr<const ModelWeights> weights_;
   const ModelShape& shape_;
   KvPool kv_pool_;
-  std::int64_t logits_stride_, qkv_stride_, ffn_stride_;
+  std::int64_t logits_stride_, qkv_stride_;
 
   StepRows rows_;
   std::vector<std::int32_t> plan_windows_;  // distinct ones
@@ -84,7 +89,7 @@ class Model {
 
   // Scratch, sized for capacity_ rows.
   std::int64_t capacity_ = 0;
-  std::vector<float> hidden_, qkv_, attended_, normed_, gate_up_, projected_, partials_;
+  std::vector<float> hidden_, qkv_, attended_, normed_, activated_, projected_, partials_;
   std::vector<std::vector<float>> cosines_, sines_;  // by rope table: (T, rotary_dim / 2)
   std::unique_ptr<QuantizedBuffer> quantized_, quantized_ffn_;
   std::vector<std::unique_ptr<Thread>> per_thread_;

@@ -4,6 +4,9 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+#if defined(__AMX_INT8__)
+#include "amx_tiles.h"
+#endif
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -65,6 +68,22 @@ uint64_t read(const uint8_t* from, int64_t bytes) {
   return sum;
 }
 
+#if defined(__AMX_INT8__)
+// Four sums hide the latency of one.
+int64_t multiply_int8(int64_t rounds) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) config.set(tile, kTileRows, 64);
+  config.load();
+  for (int64_t round = 0; round < rounds; ++round) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+  _tile_release();
+  return rounds * 4 * (2 * kTileRows * kTileRows * 64);
+}
+#else
 #if defined(__AVX512VNNI__)
 constexpr int64_t kInt8Products = kRegisterBytes;
 inline Ints int8_step(Ints sum, Ints a, Ints b) {
@@ -92,6 +111,7 @@ int64_t multiply_int8(int64_t rounds) {
   repeat<Ints>(rounds, int8_step);
   return 2 * kInt8Products * kSums * rounds;
 }
+#endif
 
 int64_t multiply_f32(int64_t rounds) {
   repeat<Floats>(rounds, [](Floats sum, Floats a, Floats b) { return sum * a + b; });

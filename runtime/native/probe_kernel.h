@@ -20,5 +20,6 @@ namespace portable { extern const ProbeKernels probe_kernels; }
 namespace avx2 { extern const ProbeKernels probe_kernels; }
 namespace avx512 { extern const ProbeKernels probe_kernels; }
 namespace avx512vnni { extern const ProbeKernels probe_kernels; }
+namespace avx512amx { extern const ProbeKernels probe_kernels; }
 
 }  // namespace starshade

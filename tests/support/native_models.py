@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.resources import native_module
 
-ISAS = ("avx512vnni", "avx512", "avx2", "portable")
+ISAS = ("avx512amx", "avx512vnni", "avx512", "avx2", "portable")
 
 
 def require_isa(isa: str) -> Any:

@@ -13,7 +13,7 @@ from tests.support.resources import native_module
 if TYPE_CHECKING:
     from runtime._native import Cpu, Matrix
 
-ISAS = ["avx512vnni", "avx512", "avx2", "portable"]
+ISAS = ["avx512amx", "avx512vnni", "avx512", "avx2", "portable"]
 SHAPES = [(0, 256), (1, 1536), (97, 256), (257, 512)]  # (rows, columns) of the matrix
 BATCHES = [0, 1, 7, 13, 70]
 Doubles = npt.NDArray[np.float64]

@@ -1,0 +1,36 @@
+// The rows of one attention task and what is known of them so far.  For kernels only, see kv_pairs.h.
+#pragma once
+
+#include <stddef.h>
+
+#include "kv_chunk.h"
+
+namespace starshade {
+namespace STARSHADE_ISA {
+namespace {
+
+template <class Pairs>
+struct Tile {
+  using Coefficient = typename Pairs::Coefficient;
+  int rows, group, head_dim;
+  float softcap;
+  Coefficient* q;        // (rows, D), scaled
+  Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
+  Coefficient* weights;  // (rows, kKvChunkKeys)
+  float* scores;         // (rows, kKvChunkKeys)
+  float* sums;           // (rows, D), not yet divided
+  float* denominators;   // (rows, kLanes), to be summed
+  float* maxima;         // (rows)
+  float* wholes;         // (rows, 2 + D): earlier parts, see merge_part
+  bool has_parts;
+};
+
+inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
+  uint8_t* piece = scratch;
+  scratch += (num_bytes + 63) / 64 * 64;
+  return piece;
+}
+
+}  // namespace
+}  // namespace STARSHADE_ISA
+}  // namespace starshade
