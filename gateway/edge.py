@@ -9,6 +9,7 @@ import logging
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.faults import describe_fault
@@ -66,7 +67,7 @@ async def http_error_response(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         error_405 = GatewayError("method_not_allowed", "This path has another method.")
         response = response_for(request.scope, error_405)
-        response.headers.update(error.headers or {})
+        response.headers["allow"] = ", ".join(_methods_of(request))
         return response
     if error.status_code == 404:
         code = "unsupported_endpoint" if path.startswith("/v1/") else "not_found"
@@ -74,3 +75,12 @@ async def http_error_response(request: Request, error: Exception) -> Response:
     return response_for(
         request.scope, GatewayError("invalid_value", "The request is not valid HTTP.")
     )
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Of all routes of this path: one that has another method is not the only one."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)

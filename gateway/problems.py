@@ -137,6 +137,10 @@ def is_known_code(code: str) -> bool:
     return code in _TABLE
 
 
+def known_codes() -> tuple[str, ...]:
+    return tuple(_TABLE)
+
+
 def openai_body(error: GatewayError, *, receipt_id: str | None = None) -> dict[str, Any]:
     """OpenAI's error object, whole body; with the id of its receipt where there is one."""
     body = {

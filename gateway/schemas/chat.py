@@ -25,7 +25,7 @@ from gateway.schemas.wire import compact_json, parse_object, validated
 
 MAX_MESSAGES: Final = 2048
 
-_NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         "functions": ([],),
         "function_call": ("none", "auto"),
@@ -102,7 +102,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     Raises: GatewayError with `invalid_json`, `invalid_type`, `invalid_value`,
     `missing_required_parameter` or `unsupported_parameter`; `param` names the place.
     """
-    request = validated(ChatRequest, parse_object(body), neutral=_NEUTRAL_VALUES, tags=_TAGS)
+    request = validated(ChatRequest, parse_object(body), neutral=NEUTRAL_VALUES, tags=_TAGS)
     require_consistent(request)
     return request
 

@@ -24,7 +24,7 @@ MAX_SEQUENCES: Final = 64  # of one request: prompts times answers
 MAX_PROMPT_TOKENS: Final = 1 << 20
 MAX_TOKEN_ID: Final = 1 << 20
 
-_NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType({"suffix": ("",)})
+NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType({"suffix": ("",)})
 
 PromptTokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 PromptTokens = Annotated[list[PromptTokenId], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
@@ -68,7 +68,7 @@ class CompletionRequest(SamplingFields):
 
 def parse_completion_request(body: bytes) -> CompletionRequest:
     """Raises: GatewayError as `gateway.schemas.chat.parse_chat_request`."""
-    request = validated(CompletionRequest, parse_object(body), neutral=_NEUTRAL_VALUES)
+    request = validated(CompletionRequest, parse_object(body), neutral=NEUTRAL_VALUES)
     if request.best_of not in (None, request.num_answers):
         raise GatewayError(
             "unsupported_parameter", "'best_of' is only supported where it is 'n'.", param="best_of"

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from pydantic.config import JsonDict
 
 from gateway.problems import GatewayError
 from gateway.schemas.tools import MAX_TOOL_CALLS, CallId, ToolCall
@@ -10,6 +11,16 @@ from gateway.schemas.wire import Text, Wire
 
 MAX_CONTENT_PARTS: Final = 1024
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+_HAS_CONTENT: Final[JsonDict] = {
+    "required": ["content"],
+    "properties": {"content": {"type": ["string", "array"]}},
+}
+_HAS_CALLS: Final[JsonDict] = {
+    "required": ["tool_calls"],
+    "properties": {"tool_calls": {"type": "array", "minItems": 1}},
+}
 
 
 class TextPart(Wire):
@@ -40,6 +51,8 @@ class PromptMessage(_Spoken):
 
 class AssistantMessage(Wire):
     """An earlier answer, as it was given; what it has no member for may be null or empty."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_HAS_CONTENT, _HAS_CALLS]})
 
     role: Literal["assistant"]
     content: Content | None = Field(default=None, repr=False)

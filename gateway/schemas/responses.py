@@ -27,7 +27,7 @@ MAX_METADATA: Final = 16  # OpenAI's bounds
 MAX_METADATA_KEY_CHARS: Final = 64
 MAX_METADATA_VALUE_CHARS: Final = 512
 
-_NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         "background": (False,),
         "reasoning": ({},),
@@ -127,7 +127,7 @@ class ResponseRequest(Wire):
 
 def parse_response_request(body: bytes) -> tuple[ResponseRequest, ChatRequest]:
     """The request, and the chat that it is. Raises: GatewayError as `parse_chat_request`."""
-    request = validated(ResponseRequest, parse_object(body), neutral=_NEUTRAL_VALUES, tags=_TAGS)
+    request = validated(ResponseRequest, parse_object(body), neutral=NEUTRAL_VALUES, tags=_TAGS)
     if request.top_logprobs and not request.wants_logprobs:
         raise GatewayError(
             "invalid_value",

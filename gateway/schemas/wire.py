@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from gateway.problems import GatewayError
 
 MAX_MODEL_NAME_CHARS: Final = 128
+MAX_EXACT: Final = 1 << 53  # up to here a double is the integer that was written
 _MAX_SHOWN_PARAM_CHARS: Final = 96
 _DISCRIMINATORS: Final = ("role", "type")  # what tells the branches of our unions apart
 _BRANCHES: Final = frozenset({"str", "constrained-str", "int", "nullable"})
@@ -54,7 +55,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     the body, is not chained.
     """
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
+        value = json.loads(body, parse_constant=_refuse_constant, parse_float=_number)
     except (ValueError, RecursionError):
         raise GatewayError("invalid_json", "The request body is not valid JSON.") from None
     if not isinstance(value, dict):
@@ -167,6 +168,12 @@ def _param_path(loc: tuple[int | str, ...], tags: Tags) -> str:
 def _shown(name: str) -> str:
     printable = "".join(char for char in name if char.isprintable())
     return printable[:_MAX_SHOWN_PARAM_CHARS]
+
+
+def _number(text: str) -> int | float:
+    """JSON has one kind of number: `16.0` is an integer, as `16` is."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < MAX_EXACT else value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -213,9 +213,12 @@ def running_stack(
     engine: HashEngine | None = None,
     wait: bool = True,
     open_guest: Callable[[], QuotingTee] = FakeTee,
+    is_tcp: bool = False,
     **flags: object,
 ) -> Iterator[Stack]:
     """Worker and gateway on Unix sockets, the gateway verified unless `wait` is False.
+
+    `is_tcp`: the gateway has a port instead, without TLS.
 
     `open_guest` is the machine's TEE where `worker.tee` is `auto`.
     """
@@ -231,20 +234,21 @@ def running_stack(
     worker = ServerThread(worker_app, uds=config.worker.socket)
     gateway_socket = config.paths.run_dir / "gateway.sock"
     gateway_app = build_gateway_app(config, exporter=gateway_spans, open_guest=open_guest)
-    gateway = ServerThread(gateway_app, uds=gateway_socket)
+    gateway = ServerThread(gateway_app, uds=None if is_tcp else gateway_socket)
     key = make_key(config, tenant="acme")
-    transport = httpx.HTTPTransport(uds=str(gateway_socket))
+    uds = None if is_tcp else str(gateway_socket)
+    base_url = f"http://127.0.0.1:{gateway.port}" if is_tcp else "http://gateway"
     headers = {"authorization": f"Bearer {key}"}
     with (
         worker,
         gateway,
         httpx.Client(
-            transport=transport, base_url="http://gateway", headers=headers, timeout=30
+            transport=httpx.HTTPTransport(uds=uds), base_url=base_url, headers=headers, timeout=30
         ) as client,
         OpenAI(
-            base_url="http://gateway/v1",
+            base_url=f"{base_url}/v1",
             api_key=key,
-            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=str(gateway_socket))),
+            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=uds)),
             max_retries=0,
         ) as sdk,
     ):

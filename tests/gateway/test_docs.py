@@ -1,4 +1,4 @@
-"""Does docs/api.md name every route and every error code, and does the code raise no other?"""
+"""Do docs/api.md and /openapi.json name every route and code, and does the code raise no other?"""
 
 import ast
 import re
@@ -10,6 +10,7 @@ from starlette.routing import Route
 import gateway
 from gateway import problems
 from gateway.app import ROUTES
+from gateway.openapi import openapi_document
 
 PACKAGE = Path(gateway.__file__ or "").parent
 PAGE = (PACKAGE.parent / "docs" / "api.md").read_text("utf-8")
@@ -22,6 +23,20 @@ def test_every_route_is_documented(route: Route) -> None:
     path = route.path.replace("{model:path}", "{model}")
     (method,) = (route.methods or set()) - {"HEAD"}
     assert re.search(rf"^\| {method} \| `{re.escape(path)}[`?]", PAGE, re.MULTILINE)
+
+
+def test_the_description_names_every_route_and_no_other() -> None:
+    documented = {
+        (path, method.upper())
+        for path, methods in openapi_document()["paths"].items()
+        for method in methods
+    }
+    served = {
+        (re.sub(r":path}", "}", route.path), method)
+        for route in ROUTES
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert documented == served
 
 
 def test_the_page_has_the_table_of_codes() -> None:
