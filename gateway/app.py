@@ -6,7 +6,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.doors.ehbp import EhbpDoor
+from gateway.doors.terminate import TerminatingDoors
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.endpoints import ENDPOINTS
@@ -87,7 +88,7 @@ class GatewayApp:
             middleware=[
                 Middleware(RefusalNotes, audit=services.audit, known_paths=_KNOWN_PATHS),
                 Middleware(FaultBarrier),
-                Middleware(EhbpDoor, keys=services.edge_keys, limits=limits, rng=os.urandom),
+                *_ehbp_door(services, limits),
                 Middleware(StreamShaper, is_padded=is_padded, has_cadence=has_cadence),
                 Middleware(
                     Witness,
@@ -97,7 +98,9 @@ class GatewayApp:
                 ),
                 Middleware(FaultBarrier),
                 Middleware(
-                    ConcurrencyLimit, max_open=limits.max_concurrent_streams, counts=is_keyed
+                    ConcurrencyLimit,
+                    max_open=limits.max_concurrent_streams,
+                    counts=is_keyed if services.doors.mode == "terminate" else is_keyed_or_sealed,
                 ),
                 Middleware(ConcurrencyLimit, max_open=MAX_OPEN_EVIDENCE, counts=is_evidence),
                 Middleware(BodyLimit, limits=limits, is_sealed=is_encapsulated),
@@ -122,7 +125,7 @@ class GatewayApp:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self._on_started()
         self.services.directory.start()
-        rotating = asyncio.ensure_future(self.services.edge_keys.keep())
+        rotating = asyncio.ensure_future(self.services.doors.keep())
         try:
             with drain_on_signals(self.begin_drain), reload_on_hangup(self._reload):
                 yield
@@ -166,3 +169,15 @@ def is_keyed(scope: Scope) -> bool:
     path: str = scope["path"]
     is_open = path == ATTESTATION_PATH or path.startswith(NODES_PATH)
     return path.startswith("/v1/") and not is_open
+
+
+def is_keyed_or_sealed(scope: Scope) -> bool:
+    """Where nothing is opened, a sealed request counts as it is."""
+    return is_keyed(scope) or (scope["method"] == "POST" and is_encapsulated(scope))
+
+
+def _ehbp_door(services: Services, limits: RequestLimits) -> Sequence[Middleware]:
+    doors = services.doors
+    if not isinstance(doors, TerminatingDoors):
+        return ()
+    return (Middleware(EhbpDoor, keys=doors.keys, limits=limits, rng=os.urandom),)

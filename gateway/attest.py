@@ -20,10 +20,10 @@ from attestation.channel import (
     KeyConfig,
     Lease,
     Rng,
+    attested_key_configs,
     bhttp,
     lease_not_after,
     parse_key_configs,
-    select_key_config,
 )
 from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
 from attestation.errors import AttestationError, MalformedEvidence
@@ -53,14 +53,14 @@ MAX_MODEL_LIST_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Appraised:
-    """What appraisal made of the bytes; `keyset` and `key_config` only when it accepted them."""
+    """What appraisal made of the bytes; `keyset` and `key_configs` only when it accepted them."""
 
     code: str | None
     tee: str | None = None
     result: AttestationResult | None = None
     keyset: Keyset | None = None
     keyset_sha256: bytes | None = None
-    key_config: KeyConfig | None = None
+    key_configs: tuple[KeyConfig, ...] = ()  # attested ones, the first to be sealed to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,12 @@ class LiveAttestation:
         models = await self._models(client, lease.key_config)  # 4
         facts = replace(facts, lease_not_after=lease.not_after)
         return Grant(  # 5
-            lease=lease, client=client, replica=replica, models=models, facts=facts
+            lease=lease,
+            client=client,
+            replica=replica,
+            models=models,
+            facts=facts,
+            key_configs=appraised.key_configs,
         )
 
     async def _judge(
@@ -187,7 +192,7 @@ class LiveAttestation:
         try:
             keyset = _parse_named_keyset(evidence.keyset)
             attested = [key.config_sha256 for key in keyset.ohttp]
-            key_config = select_key_config(parse_key_configs(keys), attested)
+            key_configs = attested_key_configs(parse_key_configs(keys), attested)
         except (AttestationError, ChannelError) as err:
             return _Appraised(code=err.code, tee=evidence.tee, result=result)
         return _Appraised(
@@ -196,21 +201,21 @@ class LiveAttestation:
             result=result,
             keyset=keyset,
             keyset_sha256=keyset_digest(evidence.keyset),
-            key_config=key_config,
+            key_configs=key_configs,
         )
 
     def _lease(
         self, appraised: _Appraised, node: str, epoch: int, at: datetime
     ) -> tuple[Lease, str]:
         """The lease, and the replica that it is a lease on."""
-        result, keyset, key_config = appraised.result, appraised.keyset, appraised.key_config
-        if result is None or keyset is None or key_config is None or not appraised.keyset_sha256:
+        result, keyset, key_configs = appraised.result, appraised.keyset, appraised.key_configs
+        if result is None or keyset is None or not key_configs or not appraised.keyset_sha256:
             raise GatewayError("internal_error", "An accepted verdict lacks its parts.")
         lease = Lease(
             verdict_id=result.verdict_id,
             node=node,
             evidence_digest=result.evidence_sha256,
-            key_config=key_config,
+            key_config=key_configs[0],
             keyset_digest=appraised.keyset_sha256.hex(),
             policy_sha256=result.policy_sha256,
             epoch=epoch,

@@ -164,6 +164,14 @@ class GatewaySettings:
         int, Key("How long signed receipts are kept.", rules.between(1, 3650))
     ] = 30
     quota: QuotaSettings
+    mode: Annotated[
+        str,
+        Key(
+            "`terminate` opens sealed requests in the gateway, `pass-through` only in the workers; "
+            "keysets say which.",
+            rules.one_of("terminate", "pass-through"),
+        ),
+    ] = "terminate"
     key_rotation_s: Annotated[
         int,
         Key(

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation.evidence import QuotingTee
+from attestation.keyset import Mode
 from attestation.policy import AppraisalPolicy, load_policy
 from gateway.config import StarshadeConfig
 from gateway.observe import Clocks
@@ -37,6 +38,11 @@ def configured_policy(config: StarshadeConfig) -> AppraisalPolicy:
     """Raises: attestation.errors.PolicyError."""
     is_shipped = config.policy in {"production", "development"}
     return load_policy(config.policy if is_shipped else Path(config.policy))
+
+
+def mode_of(config: StarshadeConfig) -> Mode:
+    """Where sealed requests of clients are opened."""
+    return "pass-through" if config.gateway.mode == "pass-through" else "terminate"
 
 
 def span_provider(

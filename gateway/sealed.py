@@ -73,7 +73,9 @@ class WorkerClient:
         code = _problem_code(response, body)
         raise GatewayError(code or "upstream_unavailable", "The worker cannot answer now.")
 
-    async def post(self, path: str, body: bytes, *, media_type: str) -> httpx.Response:
+    async def post(
+        self, path: str, body: bytes | AsyncIterator[bytes], *, media_type: str
+    ) -> httpx.Response:
         """An open response. Raises: GatewayError `upstream_unavailable`."""
         request = self._http.build_request(
             "POST", path, content=body, headers={"content-type": media_type}

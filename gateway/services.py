@@ -10,9 +10,7 @@ from starlette.requests import Request
 from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
-from gateway.channel_keys import ChannelKeys
-from gateway.doors.ohttp import OhttpDoor
-from gateway.doors.tng import TngDoor
+from gateway.doors.terminate import EdgeDoors
 from gateway.drain import Drain
 from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
@@ -36,10 +34,7 @@ class Services:
     tracing: Tracing
     drain: Drain
     attester: Attester | None
-    edge_keys: ChannelKeys = field(repr=False)
-    ohttp_door: OhttpDoor = field(repr=False)
-    tng_door: TngDoor = field(repr=False)
-    has_bare_key_list: bool
+    doors: EdgeDoors = field(repr=False)
     utc_now: Callable[[], datetime]
     new_request_id: Callable[[], str]
 

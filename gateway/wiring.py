@@ -23,14 +23,12 @@ from sqlalchemy import Engine
 from attestation import collect
 from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
-from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
 from attestation.devices import ocsp_grace
 from attestation.errors import PolicyError
 from attestation.keyset import TlsKey
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
 from gateway.audit import (
-    CHANNEL_KEYS_ROTATED,
     GATEWAY_STARTED,
     GATEWAY_STOPPED,
     TRUST_CHANGED,
@@ -39,13 +37,12 @@ from gateway.audit import (
 )
 from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
-from gateway.channel_keys import ChannelKeys
 from gateway.collateral import Completer, Roots
 from gateway.config import StarshadeConfig
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
-from gateway.doors.ohttp import OhttpDoor
-from gateway.doors.tng import TngDoor
+from gateway.doors.terminate import EdgeDoors
+from gateway.doors.wiring import build_doors
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.limits import RequestLimits
@@ -145,21 +142,7 @@ def build_gateway_app(
         max_body_bytes=config.gateway.max_body_bytes,
         max_concurrent_streams=config.gateway.max_concurrent_streams,
     )
-    edge_keys = ChannelKeys(
-        clock_s=time.monotonic,
-        utc_now=utc_now,
-        offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING), ehbp.OFFER),
-        period_s=config.gateway.key_rotation_s,
-        on_rotated=lambda event: audit.append(
-            CHANNEL_KEYS_ROTATED, {"active": _ids(event.activated), "erased": _ids(event.erased)}
-        ),
-    )
-    ohttp_door = OhttpDoor(
-        keys=edge_keys,
-        limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
-        rng=os.urandom,
-        is_padded=config.gateway.privacy.padding,
-    )
+    doors = build_doors(config, limits, directory, drain, audit)
     services = Services(
         authenticator=Authenticator(
             ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
@@ -171,11 +154,8 @@ def build_gateway_app(
         quotas=_quotas(config, clocks),
         tracing=tracing,
         drain=drain,
-        attester=_gateway_attester(config, trust, directory, receipts, edge_keys, open_guest),
-        edge_keys=edge_keys,
-        ohttp_door=ohttp_door,
-        has_bare_key_list=config.gateway.bare_key_list,
-        tng_door=TngDoor(keys=edge_keys, door=ohttp_door, is_offered=config.gateway.tng),
+        attester=_gateway_attester(config, trust, directory, receipts, doors, open_guest),
+        doors=doors,
         utc_now=utc_now,
         new_request_id=new_request_id,
     )
@@ -233,10 +213,6 @@ def build_gateway_app(
     )
 
 
-def _ids(key_ids: Sequence[int]) -> str:
-    return " ".join(map(str, key_ids))
-
-
 def _load_trust(config: StarshadeConfig) -> Trust:
     """Raises: PolicyError."""
     return Trust(policy=configured_policy(config), denied=load_denied(config.gateway.deny_file))
@@ -290,7 +266,7 @@ def _gateway_attester(
     trust: TrustSource,
     directory: WorkerDirectory,
     receipts: ReceiptBook,
-    edge_keys: ChannelKeys,
+    doors: EdgeDoors,
     open_guest: GuestOpener,
 ) -> Attester | None:
     try:
@@ -313,11 +289,11 @@ def _gateway_attester(
         }
         return AttestedFacts(
             replica=_GATEWAY_ID,
-            mode="terminate",
+            mode=doors.mode,
             policy_sha256=trust.current.policy.sha256,
             weights_sha256=tuple(sorted(weights)),
-            ohttp=edge_keys.attested(),
-            lifetime=KEYSET_LIFETIME + timedelta(seconds=edge_keys.ring.next_change_in_s),
+            ohttp=tuple(doors.attested()),
+            lifetime=KEYSET_LIFETIME + timedelta(seconds=doors.next_change_in_s),
             tls=tuple(
                 TlsKey(spki_sha256=spki_sha256, host=host) for host in config.gateway.hostnames
             ),

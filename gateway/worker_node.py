@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from attestation.channel import Lease, LeaseMachine
+from attestation.channel import KeyConfig, Lease, LeaseMachine
 from attestation.receipt import Revocation
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
@@ -30,10 +30,14 @@ class Grant:
     replica: str
     models: tuple[str, ...]
     facts: AttestFacts
+    key_configs: tuple[KeyConfig, ...] = ()  # all that it attested: the lease's, and the next one
 
-    def is_of_same_key(self, other: "Grant | None") -> bool:
-        """Whether the worker still has the key it had: it did not begin anew since."""
-        return other is not None and other.lease.key_config.sha256 == self.lease.key_config.sha256
+    def is_of_same_process(self, other: "Grant | None") -> bool:
+        """Whether a key of this worker was the other's too: it did not begin anew since."""
+        if other is None:
+            return False
+        known = {config.sha256 for config in (other.lease.key_config, *other.key_configs)}
+        return self.lease.key_config.sha256 in known
 
 
 class VerdictRefused(Exception):

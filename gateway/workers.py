@@ -247,7 +247,7 @@ class WorkerDirectory:
                 grant.lease, attempt=attempt, now=now, jitter_ratio=self._jitter()
             )
             if node.machine.lease is grant.lease:
-                if not grant.is_of_same_key(node.grant):
+                if not grant.is_of_same_process(node.grant):
                     node.breaker.succeeded()  # it began anew
                 node.replica, node.models = grant.replica, grant.models
                 await self._replace_grant(node, grant)

@@ -37,6 +37,7 @@ from attestation.channel.hpke import (
 from attestation.channel.keyconfig import (
     KeyConfig,
     SymmetricSuite,
+    attested_key_configs,
     parse_key_config,
     parse_key_configs,
     select_key_config,
@@ -104,6 +105,7 @@ __all__ = [
     "TooManyChunks",
     "TruncatedInner",
     "UnsupportedSuite",
+    "attested_key_configs",
     "bhttp",
     "ehbp",
     "lease_not_after",

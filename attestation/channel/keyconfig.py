@@ -139,13 +139,26 @@ def serialize_key_configs(configs: Iterable[KeyConfig]) -> bytes:
     return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
 
 
+def attested_key_configs(
+    configs: Iterable[KeyConfig], attested_sha256: Collection[str]
+) -> tuple[KeyConfig, ...]:
+    """The configurations whose SHA-256 (hex) the attested keyset lists, in their order.
+
+    Raises: KeyConfigError when none is attested.
+    """
+    found = tuple(
+        config
+        for config in configs
+        if any(hmac.compare_digest(config.sha256, attested) for attested in attested_sha256)
+    )
+    if not found:
+        raise KeyConfigError("no offered key configuration is in the attested keyset")
+    return found
+
+
 def select_key_config(configs: Iterable[KeyConfig], attested_sha256: Collection[str]) -> KeyConfig:
     """The first configuration whose SHA-256 (hex) the attested keyset lists.
 
     Raises: KeyConfigError when none is attested.
     """
-    for config in configs:
-        digest = config.sha256
-        if any(hmac.compare_digest(digest, attested) for attested in attested_sha256):
-            return config
-    raise KeyConfigError("no offered key configuration is in the attested keyset")
+    return attested_key_configs(configs, attested_sha256)[0]

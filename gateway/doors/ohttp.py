@@ -33,7 +33,7 @@ from attestation.channel import (
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.answers import SealedAnswer
 from gateway.doors.inner import door_of, inner_scope, replaying
-from gateway.doors.opening import open_body, refusal
+from gateway.doors.opening import open_body, refusal, sealed_date
 from gateway.problems import GatewayError, response_for
 
 DOOR: Final = "ohttp"
@@ -97,7 +97,7 @@ class OhttpDoor:
             return _Sealed(opened, refused, request.scope, b"")
         except ChannelError as err:
             raise refusal(err) from None
-        self._keys.require_new(opened.key_id, opened.enc, date=_date(message))
+        self._keys.require_new(opened.key_id, opened.enc, date=sealed_date(message))
         scope = inner_scope(request.scope, message, door=DOOR)
         return _Sealed(opened, request.app, scope, message.content, on_end=self._on_end)
 
@@ -176,11 +176,3 @@ class _Sealed(Response):
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _date(message: bhttp.Request) -> str | None:
-    """Raises: GatewayError `date_outside_window` when there are two."""
-    dates = [value for name, value in message.fields if name == "date"]
-    if len(dates) > 1:
-        raise GatewayError("date_outside_window", "The sealed request has more than one date.")
-    return dates[0] if dates else None

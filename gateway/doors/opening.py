@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from starlette.requests import ClientDisconnect
 
-from attestation.channel import ChannelError, DecryptFailed, MalformedInner, RefusedTarget
+from attestation.channel import ChannelError, DecryptFailed, MalformedInner, RefusedTarget, bhttp
 from gateway.problems import GatewayError
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,14 @@ async def open_body(stream: AsyncIterator[bytes], opener: BodyOpener) -> bytes:
     for chunk in opener.finish() or ():
         opened += chunk
     return bytes(opened)
+
+
+def sealed_date(message: bhttp.Request) -> str | None:
+    """The request's own date. Raises: GatewayError `date_outside_window` when there are two."""
+    dates = [value for name, value in message.fields if name == "date"]
+    if len(dates) > 1:
+        raise GatewayError("date_outside_window", "The sealed request has more than one date.")
+    return dates[0] if dates else None
 
 
 def refusal(err: ChannelError) -> GatewayError:

@@ -40,6 +40,10 @@ def serving(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
 async def _serve(request: Request, endpoint: Endpoint) -> Response:
     """One request from its first byte to its last; the trace is finished however it ends."""
     services = services_of(request)
+    if services.doors.mode == "pass-through":  # a client that pinned the mode must not slip out
+        raise GatewayError(
+            "unsupported_media_type", "This gateway reads no request: send it sealed to /ohttp."
+        )
     trace = services.tracing.start_chat(
         request_id=services.new_request_id(),
         traceparent=request.headers.get("traceparent"),
@@ -52,7 +56,7 @@ async def _serve(request: Request, endpoint: Endpoint) -> Response:
     try:
         response = await _answer(request, endpoint, services, trace)
     except BaseException as err:
-        trace.facts.fail(_code_of(err))
+        trace.facts.fail(code_of(err))
         trace.finish()
         raise
     response.headers["x-request-id"] = trace.facts.request_id
@@ -136,7 +140,7 @@ class _Streamed:
         await self._exchange.aclose()
 
 
-def _code_of(err: BaseException) -> str:
+def code_of(err: BaseException) -> str:
     if isinstance(err, GatewayError):
         return err.code
     return "client_disconnected" if isinstance(err, asyncio.CancelledError) else "internal_error"

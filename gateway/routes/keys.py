@@ -1,7 +1,7 @@
-"""The sealed doors' own paths: which keys does the edge open sealed requests with?
+"""The sealed doors' own paths: which keys may be sealed to, and where does what is sealed go?
 
-Open to everyone, like the Evidence that attests them. The list is RFC 9458's; published clients of
-EHBP want one bare configuration instead.
+The lists are open to everyone, like the Evidence that attests them. RFC 9458 has a list; published
+clients of EHBP want one bare configuration instead.
 """
 
 import asyncio
@@ -11,54 +11,86 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from attestation.channel import KEY_LIST_TYPE, ehbp, serialize_key_configs
-from gateway.services import Services, services_of
+from attestation.channel import KEY_LIST_TYPE
+from gateway.auth import tenant_in_spans
+from gateway.doors.terminate import KeyList
+from gateway.endpoints import ENDPOINTS
+from gateway.routes.inference import code_of
+from gateway.services import Services, authenticated, require_not_draining, services_of
+from gateway.streaming import StreamedBody
 
 MAX_AGE_S: Final = 300
+_INFERENCE_SCOPES: Final = frozenset(endpoint.scope for endpoint in ENDPOINTS)
 
 
 async def key_list(request: Request) -> Response:
-    """The Active and Pending keys, the one to use first; the ETag is the keyset's digest."""
-    services = services_of(request)
-    published = services.edge_keys.published
-    is_bare = services.has_bare_key_list  # for clients that read one configuration, not a list
-    body = published[0].serialize() if is_bare else serialize_key_configs(published)
-    return await _cacheable(request, services, body)
+    """Keys to seal to, the one to use first; the ETag is the digest of the attested keyset."""
+    doors = services_of(request).doors
+    return await _cacheable(request, doors.key_list(request.query_params.get("model")))
 
 
 async def ehbp_key(request: Request) -> Response:
-    """The Active key for EHBP, bare: without the length that a list puts before it."""
-    services = services_of(request)
-    config = next(
-        config
-        for config in services.edge_keys.published
-        if config.symmetric == ehbp.OFFER.symmetric
-    )
-    return await _cacheable(request, services, config.serialize())
+    """The key for EHBP, bare."""
+    return await _cacheable(request, services_of(request).doors.ehbp_key())
 
 
 async def encapsulated(request: Request) -> Response:
-    """POST: one sealed request, plain or chunked, through the app that it reached."""
-    return await services_of(request).ohttp_door.respond(request)
+    """POST: one sealed request, opened here or passed on."""
+    services = services_of(request)
+    if services.doors.mode == "pass-through":
+        return await _passed_on(request, services)
+    return await services.doors.respond(request)
 
 
 async def tng(request: Request) -> Response:
     """POST to `/`: TNG's own framing."""
     services = services_of(request)
-    return await services.tng_door.respond(request, now=services.utc_now())
+    return await services.doors.respond_tng(request, now=services.utc_now())
 
 
-async def _cacheable(request: Request, services: Services, body: bytes) -> Response:
-    etag = f'"{await _digest(services, body)}"'
-    fresh_s = min(MAX_AGE_S, int(services.edge_keys.ring.next_change_in_s))
+async def _passed_on(request: Request, services: Services) -> Response:
+    """Who asks is told outside the seal here, where alone it can be read; nothing else is."""
+    trace = services.tracing.start_chat(
+        request_id=services.new_request_id(), traceparent=None, route=request.url.path
+    )
+    try:
+        principal = await authenticated(request)
+        trace.facts.tenant = tenant_in_spans(principal.tenant)
+        for scope in sorted(_INFERENCE_SCOPES):  # which it needs is sealed
+            principal.require(scope)
+        require_not_draining(services)
+        trace.at_end(services.quotas.enter(principal).end)
+        response = await services.doors.respond(request)
+    except BaseException as err:
+        trace.facts.fail(code_of(err))
+        trace.finish()
+        raise
+    trace.facts.status = response.status_code
+    if not isinstance(response, StreamedBody):
+        trace.finish()
+        return response
+    close = response.on_close
+
+    async def close_and_finish() -> None:
+        trace.finish()
+        await close()
+
+    response.on_close = close_and_finish
+    response.headers["x-request-id"] = trace.facts.request_id
+    return response
+
+
+async def _cacheable(request: Request, keys: KeyList) -> Response:
+    etag = f'"{await _digest(services_of(request), keys.body)}"'
+    fresh_s = max(0, min(MAX_AGE_S, int(keys.fresh_s)))
     headers = {"etag": etag, "cache-control": f"max-age={fresh_s}"}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
-    return Response(body, media_type=KEY_LIST_TYPE, headers=headers)
+    return Response(keys.body, media_type=KEY_LIST_TYPE, headers=headers)
 
 
 async def _digest(services: Services, body: bytes) -> str:
-    """Of the keyset that attests the keys now; of the list itself where nothing attests."""
-    if services.attester is None:
+    """Of the keyset that attests the keys; of the list itself where it attests none of them."""
+    if services.attester is None or services.doors.mode == "pass-through":
         return hashlib.sha256(body).hexdigest()
     return await asyncio.to_thread(services.attester.keyset_sha256)

@@ -20,20 +20,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from attestation.channel import (
-    CHUNKED_REQUEST_TYPE,
-    CHUNKED_RESPONSE_TYPE,
     KEY_LIST_TYPE,
     ChunkLimits,
-    DecryptFailed,
     Rng,
-    ServerRequest,
     bhttp,
     serialize_key_configs,
 )
 from attestation.errors import AttestationError
 from attestation.model import parse_nonce
 from gateway.channel_keys import ChannelKeys
-from gateway.doors.opening import refusal
+from gateway.doors.opening import sealed_date
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.faults import describe_fault
@@ -42,7 +38,7 @@ from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
-from gateway.worker.sealing import open_request, sealed_response
+from gateway.worker.sealing import open_request
 from runtime import StepStats
 from runtime.sequence import MAX_PRIORITY, MIN_PRIORITY
 
@@ -74,6 +70,7 @@ class WorkerState:
 
     keys: ChannelKeys = field(repr=False)
     limits: ChunkLimits
+    is_blind_edge: bool  # requests come from clients, through a gateway that cannot read them
     rng: Rng = field(repr=False)
     new_request_id: Callable[[], str]
     progress: float = 0.0
@@ -178,17 +175,16 @@ class WorkerApp:
         return Response(keys, media_type=KEY_LIST_TYPE, headers={"cache-control": "no-store"})
 
     async def _ohttp(self, request: Request) -> Response:
-        ready = self.state.require_ready()
-        if request.headers.get("content-type") != CHUNKED_REQUEST_TYPE:
-            raise GatewayError("unsupported_media_type", f"Send {CHUNKED_REQUEST_TYPE}.")
-        opened = ServerRequest(self.state.keys.opening(), limits=self.state.limits)
-        message = await open_request(request, opened)
-        inner = self._inner_request(message, opened)
+        ready, state = self.state.require_ready(), self.state
+        opened = await open_request(
+            request, state.keys.opening(), limits=state.limits, rng=state.rng
+        )
+        date = sealed_date(opened.message)
+        state.keys.require_new(opened.key_id, opened.enc, date=date)
+        inner = self._inner_request(opened.message)
         response = await until_disconnected(request.receive, _respond(ready.service, inner))
         return StreamedBody(
-            sealed_response(response, opened.response_sealer(rng=self.state.rng)),
-            on_close=response.body.aclose,
-            media_type=CHUNKED_RESPONSE_TYPE,
+            opened.seal(response), on_close=response.body.aclose, media_type=opened.media_type
         )
 
     async def _healthz(self, _request: Request) -> Response:
@@ -218,20 +214,20 @@ class WorkerApp:
             {"open": ready.bridge.num_open, "step": None if step is None else asdict(step)}
         )
 
-    def _inner_request(self, message: bhttp.Request, opened: ServerRequest) -> InnerRequest:
-        """Raises: GatewayError for a date outside the window or a replay."""
-        fields = dict(message.fields)
-        if opened.key_id is None or opened.enc is None:
-            raise refusal(DecryptFailed("malformed"))
-        self.state.keys.require_new(opened.key_id, opened.enc, date=fields.get("date"))
+    def _inner_request(self, message: bhttp.Request) -> InnerRequest:
+        """What the gateway decides for its clients, nobody decides where it reads nothing: all are
+        of one priority, and share no prefixes but by a salt of their own that is secret.
+        """
+        fields, is_blind = dict(message.fields), self.state.is_blind_edge
+        salt = _salt(fields.get("starshade-cache-salt", ""))
         return InnerRequest(
             method=message.method,
             path=message.path,
             body=message.content,
-            request_id=self._request_id(fields.get("starshade-request-id", "")),
-            cache_salt=_salt(fields.get("starshade-cache-salt", "")),
+            request_id=self._request_id("" if is_blind else fields.get("starshade-request-id", "")),
+            cache_salt=self.state.rng(MAX_SALT_BYTES) if is_blind and not salt else salt,
             traceparent=fields.get("traceparent"),
-            priority=_priority(fields.get("starshade-priority", "0")),
+            priority=0 if is_blind else _priority(fields.get("starshade-priority", "0")),
         )
 
     def _request_id(self, proposed: str) -> str:

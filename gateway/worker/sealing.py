@@ -3,39 +3,116 @@
 Sizes on the hop are padded like those at the edge: streams to buckets, whole answers in one piece.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import Request
 
-from attestation.channel import ChannelError, ResponseSealer, ServerRequest, bhttp
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    CHUNKED_RESPONSE_TYPE,
+    PLAIN_REQUEST_TYPE,
+    PLAIN_RESPONSE_TYPE,
+    ChannelError,
+    ChunkLimits,
+    DecryptFailed,
+    PlainServerRequest,
+    ResponseSealer,
+    Rng,
+    ServerKeys,
+    ServerRequest,
+    bhttp,
+)
 from attestation.channel.padding import pad_events, padding_for
 from gateway import sse
 from gateway.doors.opening import open_body, refusal
+from gateway.problems import GatewayError
 from gateway.worker.inner import InnerResponse
 
 
-async def open_request(request: Request, opened: ServerRequest) -> bhttp.Request:
-    """The whole verified message. Raises: GatewayError with a fixed text per code."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRequest:
+    """A verified request; `seal` makes the bytes of its answer, of `media_type`."""
+
+    message: bhttp.Request
+    key_id: int
+    enc: bytes = field(repr=False)
+    media_type: str
+    seal: Callable[[InnerResponse], AsyncGenerator[bytes, None]] = field(repr=False)
+
+
+async def open_request(
+    request: Request, keys: ServerKeys, *, limits: ChunkLimits, rng: Rng
+) -> OpenedRequest:
+    """Chunked, or plain as clients of a gateway that passes requests through may send it.
+
+    Raises: GatewayError with a fixed text per code.
+    """
+    media_type = request.headers.get("content-type")
     try:
-        return bhttp.parse_request(await open_body(request.stream(), opened))
+        if media_type == CHUNKED_REQUEST_TYPE:
+            return await _open_chunked(request, ServerRequest(keys, limits=limits), rng)
+        if media_type == PLAIN_REQUEST_TYPE:
+            return await _open_plain(request, keys, limits, rng)
     except ChannelError as err:
         raise refusal(err) from None
+    raise GatewayError(
+        "unsupported_media_type", f"Send {CHUNKED_REQUEST_TYPE} or {PLAIN_REQUEST_TYPE}."
+    )
 
 
-async def sealed_response(
-    response: InnerResponse, sealer: ResponseSealer
+async def _open_chunked(request: Request, opened: ServerRequest, rng: Rng) -> OpenedRequest:
+    data = await open_body(request.stream(), opened)
+    if opened.key_id is None or opened.enc is None:
+        raise DecryptFailed("malformed")
+    return OpenedRequest(
+        message=bhttp.parse_request(data, drops_connection_fields=True),
+        key_id=opened.key_id,
+        enc=opened.enc,
+        media_type=CHUNKED_RESPONSE_TYPE,
+        seal=partial(_seal_chunked, opened.response_sealer(rng=rng)),
+    )
+
+
+async def _open_plain(
+    request: Request, keys: ServerKeys, limits: ChunkLimits, rng: Rng
+) -> OpenedRequest:
+    body = await request.body()
+    opened = PlainServerRequest(keys, body, max_body_bytes=limits.max_body_bytes)
+    return OpenedRequest(
+        message=bhttp.parse_request(opened.message, drops_connection_fields=True),
+        key_id=opened.key_id,
+        enc=opened.enc,
+        media_type=PLAIN_RESPONSE_TYPE,
+        seal=partial(_seal_whole, partial(opened.seal_response, rng=rng)),
+    )
+
+
+async def _seal_chunked(
+    sealer: ResponseSealer, response: InnerResponse
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of the answer as they are made; an exception leaves no final chunk."""
-    fields = (("content-type", response.media_type),)
+    """A stream as it is made; an exception leaves no final chunk."""
     if not response.media_type.startswith(sse.MEDIA_TYPE):
-        content = b"".join([data async for data in response.body])
-        whole = bhttp.Response(status=response.status, fields=fields, content=content)
-        message = bhttp.serialize_response(whole)
-        yield sealer.seal_message(message + bytes(padding_for(len(message))))
+        async for data in _seal_whole(sealer.seal_message, response):
+            yield data
         return
-    head = bhttp.ResponseHead(status=response.status, fields=fields)
+    head = bhttp.ResponseHead(status=response.status, fields=_fields(response))
     pending = sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))
     async for data in response.body:
         yield pending + sealer.seal_chunk(bhttp.serialize_content_chunk(pad_events(data)))
         pending = b""
     yield pending + sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()
+
+
+async def _seal_whole(
+    seal: Callable[[bytes], bytes], response: InnerResponse
+) -> AsyncGenerator[bytes, None]:
+    content = b"".join([data async for data in response.body])
+    whole = bhttp.Response(status=response.status, fields=_fields(response), content=content)
+    message = bhttp.serialize_response(whole)
+    yield seal(message + bytes(padding_for(len(message))))
+
+
+def _fields(response: InnerResponse) -> bhttp.Fields:
+    return (("content-type", response.media_type),)

@@ -29,6 +29,7 @@ from gateway.problems import GatewayError
 from gateway.process import (
     GuestOpener,
     configured_policy,
+    mode_of,
     new_request_id,
     own_drain_s,
     span_provider,
@@ -96,6 +97,7 @@ def build_worker_app(
         limits=ChunkLimits(
             max_body_bytes=min(4 * config.gateway.max_body_bytes, _MAX_ENCAPSULATED_BYTES)
         ),
+        is_blind_edge=mode_of(config) == "pass-through",
         rng=os.urandom,
         new_request_id=new_request_id,
     )
@@ -159,7 +161,7 @@ async def _load_worker(
         opens_for = timedelta(seconds=state.keys.ring.active_erased_in_s)
         return AttestedFacts(
             replica=config.worker.id,
-            mode="terminate",
+            mode=mode_of(config),
             policy_sha256=policy.sha256,
             weights_sha256=(loaded.weights_sha256,),
             ohttp=state.keys.attested(),

@@ -22,8 +22,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from attestation.evidence import QuotingTee
 from attestation.fake import FakeTee
 from gateway.app import GatewayApp
+from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig, load_config
 from gateway.db import ApiKeyStore, migrate, open_engine
+from gateway.doors.terminate import TerminatingDoors
 from gateway.tls import ensure_certificates
 from gateway.wiring import build_gateway_app
 from gateway.worker.app import WorkerApp
@@ -265,6 +267,13 @@ def running_stack(
             worker_spans=worker_spans,
             engine=engine,
         )
+
+
+def edge_keys(app: GatewayApp) -> ChannelKeys:
+    """The keys of a gateway that opens sealed requests itself."""
+    doors = app.services.doors
+    assert isinstance(doors, TerminatingDoors)
+    return doors.keys
 
 
 def make_key(config: StarshadeConfig, *, tenant: str, **rights: Any) -> str:

@@ -23,6 +23,7 @@ from gateway.wiring import build_gateway_app
 from tests.gateway.support import (
     MODEL,
     HashEngine,
+    edge_keys,
     make_config,
     make_key,
     make_worker_app,
@@ -70,13 +71,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def report_of(served: Served, command: list[str]) -> dict[str, Any]:
     """Runs a client to its end; it must have asked through a whole life of a key."""
-    before = {config.key_id for config in served.app.services.edge_keys.published}
+    before = {config.key_id for config in edge_keys(served.app).published}
     environ = {**os.environ, "NODE_EXTRA_CA_CERTS": str(served.ca_file)}  # noqa: TID251 - of a child
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environ
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert not before & served.app.services.edge_keys.ring.states().keys()
+    assert not before & edge_keys(served.app).ring.states().keys()
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 

@@ -9,7 +9,7 @@ from attestation.channel import KEM_X25519, KeyState, ehbp, parse_key_config
 from gateway.app import GatewayApp
 from tests.gateway.audit.test_log import events
 from tests.gateway.doors.clients import ask_chunked, ask_ehbp, ehbp_key, inner_request, key_list
-from tests.gateway.support import Stack, running_stack, wait_until
+from tests.gateway.support import Stack, edge_keys, running_stack, wait_until
 
 NONCE = "ab" * 32
 PATHS = ["/.well-known/ohttp-gateway", "/.well-known/hpke-keys"]
@@ -54,7 +54,7 @@ def test_no_sealed_request_fails_while_the_edge_rotates(tmp_path: Path) -> None:
     """Both doors, with keys as old as a cached list may be."""
     with running_stack(tmp_path, gateway__key_rotation_s=2) as stack:
         app: GatewayApp = stack.gateway.app
-        ring = app.services.edge_keys.ring
+        ring = edge_keys(app).ring
         listed = key_list(stack)
         for _ in range(2):
             listed = key_list(stack)

@@ -128,7 +128,9 @@ def test_a_client_that_goes_away_ends_the_work(tmp_path: Path) -> None:
         )
         headers = {"content-type": CHUNKED_REQUEST_TYPE}
         with stack.client.stream("POST", "/ohttp", content=body, headers=headers) as answer:
-            next(answer.iter_raw())
+            pieces = answer.iter_raw()  # one that is let go closes its connection
+            next(pieces)
+            assert stack.worker_stats()["open"] == 1
         wait_until(lambda: stack.worker_stats()["open"] == 0)
 
 

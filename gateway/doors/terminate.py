@@ -1,0 +1,106 @@
+"""The doors of a gateway that ends the seal itself: which keys are its own, and who opens what?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from attestation.channel import ehbp, serialize_key_configs
+from attestation.keyset import Mode, OhttpKey
+from gateway.channel_keys import ChannelKeys
+from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.tng import TngDoor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyList:
+    """What a client may seal to now, and for how long a cache may say so."""
+
+    body: bytes
+    fresh_s: float
+
+
+class EdgeDoors(Protocol):
+    """What the edge does with sealed requests; which one it is, its keyset says (`mode`)."""
+
+    @property
+    def mode(self) -> Mode: ...
+
+    def attested(self) -> Sequence[OhttpKey]:
+        """The gateway's own keys, as its keyset names them; from any thread."""
+        ...
+
+    @property
+    def next_change_in_s(self) -> float:
+        """For how long `attested` stays as it is, so that the keyset's digest may."""
+        ...
+
+    def key_list(self, model: str | None) -> KeyList:
+        """Keys for `model`, or for any. Raises: GatewayError."""
+        ...
+
+    def ehbp_key(self) -> KeyList:
+        """Raises: GatewayError `not_found` where EHBP is not spoken."""
+        ...
+
+    async def respond(self, request: Request) -> Response:
+        """Answers an encapsulated request. Raises: GatewayError."""
+        ...
+
+    async def respond_tng(self, request: Request, *, now: datetime) -> Response:
+        """Answers what came in TNG's framing. Raises: GatewayError."""
+        ...
+
+    async def keep(self) -> None:
+        """What has to be done while the gateway runs; until cancelled."""
+        ...
+
+
+class TerminatingDoors:
+    """Opens every sealed request here."""
+
+    mode: Final = "terminate"
+
+    def __init__(
+        self, *, keys: ChannelKeys, ohttp: OhttpDoor, tng: TngDoor, has_bare_list: bool
+    ) -> None:
+        """`has_bare_list` is for clients that read one configuration, not a list."""
+        self.keys = keys
+        self._ohttp = ohttp
+        self._tng = tng
+        self._has_bare_list = has_bare_list
+
+    def attested(self) -> Sequence[OhttpKey]:
+        return self.keys.attested()
+
+    @property
+    def next_change_in_s(self) -> float:
+        return self.keys.ring.next_change_in_s
+
+    def key_list(self, model: str | None) -> KeyList:
+        """The Active and Pending keys, the one to use first; they are for every model."""
+        published = self.keys.published
+        is_bare = self._has_bare_list
+        return self._listed(
+            published[0].serialize() if is_bare else serialize_key_configs(published)
+        )
+
+    def ehbp_key(self) -> KeyList:
+        """The Active key for EHBP, without the length that a list puts before it."""
+        offered = (c for c in self.keys.published if c.symmetric == ehbp.OFFER.symmetric)
+        return self._listed(next(offered).serialize())
+
+    async def respond(self, request: Request) -> Response:
+        return await self._ohttp.respond(request)
+
+    async def respond_tng(self, request: Request, *, now: datetime) -> Response:
+        return await self._tng.respond(request, now=now)
+
+    async def keep(self) -> None:
+        await self.keys.keep()
+
+    def _listed(self, body: bytes) -> KeyList:
+        return KeyList(body=body, fresh_s=self.next_change_in_s)

@@ -1,0 +1,60 @@
+"""How are the doors of a gateway put together?  The part of its composition root that is theirs."""
+
+import os
+import time
+from collections.abc import Sequence
+
+from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
+from gateway.audit import CHANNEL_KEYS_ROTATED, AuditLog
+from gateway.channel_keys import ChannelKeys
+from gateway.config import StarshadeConfig
+from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.terminate import EdgeDoors, TerminatingDoors
+from gateway.doors.tng import TngDoor
+from gateway.drain import Drain
+from gateway.limits import RequestLimits
+from gateway.passthrough import PassThroughDoors
+from gateway.process import utc_now
+from gateway.workers import WorkerDirectory
+
+
+def build_doors(
+    config: StarshadeConfig,
+    limits: RequestLimits,
+    directory: WorkerDirectory,
+    drain: Drain,
+    audit: AuditLog,
+) -> EdgeDoors:
+    settings = config.gateway
+    if settings.mode == "pass-through":
+        return PassThroughDoors(
+            directory=directory,
+            drain=drain,
+            utc_now=utc_now,
+            deadline_s=settings.request_deadline_s,
+        )
+    keys = ChannelKeys(
+        clock_s=time.monotonic,
+        utc_now=utc_now,
+        offers=(KeyOffer(), KeyOffer(kem_id=KEM_XWING), ehbp.OFFER),
+        period_s=settings.key_rotation_s,
+        on_rotated=lambda event: audit.append(
+            CHANNEL_KEYS_ROTATED, {"active": _ids(event.activated), "erased": _ids(event.erased)}
+        ),
+    )
+    ohttp = OhttpDoor(
+        keys=keys,
+        limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
+        rng=os.urandom,
+        is_padded=settings.privacy.padding,
+    )
+    return TerminatingDoors(
+        keys=keys,
+        ohttp=ohttp,
+        tng=TngDoor(keys=keys, door=ohttp, is_offered=settings.tng),
+        has_bare_list=settings.bare_key_list,
+    )
+
+
+def _ids(key_ids: Sequence[int]) -> str:
+    return " ".join(map(str, key_ids))

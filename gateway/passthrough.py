@@ -1,0 +1,240 @@
+"""A gateway that cannot read: how does a sealed request reach the worker whose key it is for?
+
+The gateway publishes the keys that its verified workers attested and holds none itself. It learns
+from the outer request who asks (the API key) and for which key, and sees ciphertext of a length.
+The request runs at the worker once its final chunk is there; the answer is passed on as it comes.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+import httpx
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    PLAIN_REQUEST_TYPE,
+    DecryptFailed,
+    KeyConfig,
+    KeyConfigError,
+    serialize_key_configs,
+)
+from attestation.keyset import OhttpKey
+from gateway.doors.opening import refusal
+from gateway.doors.terminate import KeyList
+from gateway.drain import Drain
+from gateway.problems import GatewayError
+from gateway.sealed import WorkerClient, truncated
+from gateway.streaming import StreamedBody, until_disconnected
+from gateway.worker_node import Grant, WorkerNode
+from gateway.workers import WorkerDirectory
+
+MEDIA_TYPES: Final = (CHUNKED_REQUEST_TYPE, PLAIN_REQUEST_TYPE)
+T = TypeVar("T")
+KEY_MEMORY: Final = timedelta(seconds=600)  # two periods: for so long a key opens after it was seen
+
+
+@dataclass(slots=True)
+class KeyRoutes:
+    """Which worker has which key id; where two have the same, the one that had it first."""
+
+    _seen: dict[int, tuple[str, datetime]] = field(default_factory=dict)
+
+    def learn(self, nodes: Sequence[WorkerNode], now: datetime) -> None:
+        """Takes up what the workers attested last, and forgets what cannot open any more."""
+        self._seen = {
+            key_id: (name, at) for key_id, (name, at) in self._seen.items() if now - at < KEY_MEMORY
+        }
+        for node in nodes:
+            for config in () if node.grant is None else node.grant.key_configs:
+                holder, _ = self._seen.setdefault(config.key_id, (node.name, now))
+                if holder == node.name:
+                    self._seen[config.key_id] = (node.name, now)
+
+    def holder(self, key_id: int) -> str | None:
+        """The name of the worker that opens with this key."""
+        return self._seen.get(key_id, (None, None))[0]
+
+
+class PassThroughDoors:
+    """Opens nothing."""
+
+    mode: Final = "pass-through"
+
+    def __init__(
+        self,
+        *,
+        directory: WorkerDirectory,
+        drain: Drain,
+        utc_now: Callable[[], datetime],
+        deadline_s: float,
+    ) -> None:
+        self._directory = directory
+        self._drain = drain
+        self._utc_now = utc_now
+        self._deadline_s = deadline_s
+        self._routes = KeyRoutes()
+
+    def attested(self) -> Sequence[OhttpKey]:
+        return ()
+
+    @property
+    def next_change_in_s(self) -> float:
+        return 0.0
+
+    def key_list(self, model: str | None) -> KeyList:
+        """Keys of verified workers, those with the fewest open requests first.
+
+        Raises: GatewayError `model_not_found`; why no worker is verified.
+        """
+        now = self._utc_now()
+        self._routes.learn(self._directory.nodes, now)
+        serving = [node for node in self._directory.nodes if node.is_serving(now)]
+        if not serving:
+            raise self._directory.readiness() or _no_worker()
+        able = [node for node in serving if model is None or model in node.models]
+        if not able:
+            raise GatewayError("model_not_found", "No worker serves this model.", param="model")
+        able.sort(key=lambda node: node.grant.client.num_open if node.grant else 0)
+        grants = [node.grant for node in able if node.grant is not None]
+        configs = [config for grant in grants for config in self._listed(grant)]
+        ends = min(grant.lease.not_after for grant in grants)
+        return KeyList(body=serialize_key_configs(configs), fresh_s=(ends - now).total_seconds())
+
+    def ehbp_key(self) -> KeyList:
+        raise GatewayError("not_found", "This gateway does not open bodies.")
+
+    async def respond(self, request: Request) -> Response:
+        """Sends the request on. Raises: GatewayError."""
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type not in MEDIA_TYPES:
+            raise GatewayError("unsupported_media_type", f"Send {' or '.join(MEDIA_TYPES)}.")
+        stream = request.stream()
+        try:
+            head = await anext(stream, b"")
+        except ClientDisconnect:
+            raise GatewayError("client_disconnected", "The client went away.") from None
+        node = self._node_for(head)
+        grant = self._directory.require_lease(node)
+        exchange = _BlindExchange(grant.client, self._drain, self._deadline_s)
+        try:
+            return await exchange.open(request, _rejoined(head, stream), media_type)
+        except GatewayError as err:
+            if err.code == "upstream_unavailable":
+                self._directory.failed(node)
+            raise
+
+    async def respond_tng(self, request: Request, *, now: datetime) -> Response:
+        raise GatewayError("not_found", "There is no such endpoint.")
+
+    async def keep(self) -> None:
+        """Keys are the workers' own to rotate."""
+        await asyncio.Event().wait()
+
+    def _listed(self, grant: Grant) -> list[KeyConfig]:
+        """Of two workers with one key id the second has to wait until it rotates."""
+        return [c for c in grant.key_configs if self._routes.holder(c.key_id) == grant.lease.node]
+
+    def _node_for(self, head: bytes) -> WorkerNode:
+        """Raises: GatewayError `decrypt_failed`, `key_config_error`."""
+        self._routes.learn(self._directory.nodes, self._utc_now())
+        name = self._routes.holder(head[0]) if head else None
+        node = next((node for node in self._directory.nodes if node.name == name), None)
+        if node is None:
+            raise refusal(
+                KeyConfigError("no worker has the key") if head else DecryptFailed("malformed")
+            )
+        return node
+
+
+class _BlindExchange:
+    """One request on its way to a worker, and the answer on its way back."""
+
+    def __init__(self, client: WorkerClient, drain: Drain, deadline_s: float) -> None:
+        self._client = client
+        self._drain = drain
+        self._deadline = asyncio.get_running_loop().time() + deadline_s
+        self._scope: asyncio.Timeout | None = None
+        self._response: httpx.Response | None = None
+        self._unregister = drain.register(self._stop)
+
+    async def open(
+        self, request: Request, body: AsyncIterator[bytes], media_type: str
+    ) -> StreamedBody:
+        """The answer, whose head has arrived. Raises: GatewayError."""
+        is_sent = asyncio.Event()
+
+        async def receive_after() -> Message:
+            await is_sent.wait()  # until then it is the body that is received
+            return await request.receive()
+
+        sending = self._client.post("/ohttp", _noting(body, is_sent), media_type=media_type)
+        try:
+            response = await self._run(until_disconnected(receive_after, sending))
+        except BaseException:
+            await self.close()
+            raise
+        self._response = response
+        answer = StreamedBody(
+            self._content(response),
+            on_close=self.close,
+            media_type=response.headers.get("content-type", "application/octet-stream"),
+        )
+        answer.status_code = response.status_code
+        answer.headers["incremental"] = "?1"
+        return answer
+
+    async def close(self) -> None:
+        self._unregister()
+        response, self._response = self._response, None
+        if response is not None:
+            await self._client.release(response)
+
+    async def _content(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """An answer that breaks off breaks off here too: it lacks its final chunk."""
+        pieces = response.aiter_raw()
+        try:
+            while (piece := await self._run(anext(pieces, None))) is not None:
+                yield piece
+        except httpx.HTTPError:
+            raise self._client.failure(truncated()) from None
+
+    async def _run(self, work: Awaitable[T]) -> T:
+        """Within the request's deadline. Raises: GatewayError when time is up."""
+        try:
+            async with asyncio.timeout_at(self._deadline) as self._scope:
+                return await work
+        except TimeoutError:
+            raise GatewayError("request_timeout", "The request took too long.") from None
+        except ClientDisconnect:
+            raise GatewayError("client_disconnected", "The client went away.") from None
+        finally:
+            self._scope = None
+
+    def _stop(self) -> None:
+        self._deadline = asyncio.get_running_loop().time()
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(self._deadline)
+
+
+async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield head
+    async for data in rest:
+        yield data
+
+
+async def _noting(
+    body: AsyncIterator[bytes], is_sent: asyncio.Event
+) -> AsyncGenerator[bytes, None]:
+    async for data in body:
+        yield data
+    is_sent.set()
+
+
+def _no_worker() -> GatewayError:
+    return GatewayError("upstream_unavailable", "No verified worker can be reached.")

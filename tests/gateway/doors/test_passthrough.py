@@ -1,0 +1,281 @@
+"""Does a gateway that cannot read pass sealed requests on, only to verified workers, and whole?"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from attestation.channel import (
+    CHUNKED_REQUEST_TYPE,
+    PLAIN_REQUEST_TYPE,
+    ClientRequest,
+    KeyConfig,
+    PlainClientRequest,
+    ServerKey,
+    bhttp,
+)
+from gateway.app import GatewayApp
+from tests.gateway.doors.clients import CHAT, inner_request, key_list
+from tests.gateway.support import (
+    HashEngine,
+    Stack,
+    chat_body,
+    events_of,
+    make_key,
+    running_stack,
+    wait_until,
+)
+
+NONCE = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("blind")
+    with running_stack(folder, gateway__mode="pass-through") as stack:
+        yield stack
+
+
+def post(stack: Stack, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE) -> httpx.Response:
+    return stack.client.post("/ohttp", content=body, headers={"content-type": media_type})
+
+
+def inner(stack: Stack, **members: object) -> bhttp.Request:
+    """Without a credential: the worker knows none."""
+    request = inner_request(stack, chat_body(**members))
+    fields = (("content-type", "application/json"),)
+    return bhttp.Request(method="POST", path=CHAT, fields=fields, content=request.content)
+
+
+def ask(stack: Stack, config: KeyConfig | None = None, **members: object) -> bhttp.Response:
+    sealed = ClientRequest(config or key_list(stack)[0], rng=os.urandom)
+    answer = post(stack, sealed.seal_message(bhttp.serialize_request(inner(stack, **members))))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["incremental"] == "?1"
+    return bhttp.parse_response(sealed.response_opener().open_message(answer.content))
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    body = answer.json()
+    return answer.status_code, body.get("error", body)["code"]
+
+
+def test_the_keys_are_the_workers_own_and_attested(blind: Stack) -> None:
+    evidence = "/v1/attestation"
+    own = blind.client.get(evidence, params={"nonce": NONCE}).json()["keyset"]
+    assert (own["mode"], own["ohttp"]) == ("pass-through", [])
+    params = {"nonce": NONCE, "node": "worker-0"}
+    worker = blind.client.get(evidence, params=params).json()["keyset"]
+    assert worker["mode"] == "pass-through"
+    attested = [key["config_sha256"] for key in worker["ohttp"]]
+    assert [config.sha256 for config in key_list(blind)] == attested
+    caching = blind.client.get("/.well-known/ohttp-gateway").headers["cache-control"]
+    assert 0 < int(caching.removeprefix("max-age=")) <= 300
+
+
+def test_keys_for_a_model(blind: Stack) -> None:
+    path = "/.well-known/ohttp-gateway"
+    assert blind.client.get(path, params={"model": "hash"}).status_code == 200
+    missing = blind.client.get(path, params={"model": "other"})
+    assert refused(missing) == (404, "model_not_found")
+
+
+def test_whole_and_streamed_answers(blind: Stack) -> None:
+    whole = json.loads(ask(blind).content)["choices"][0]["message"]["content"]
+    streamed = ask(blind, stream=True)
+    events = [e for e in streamed.content.split(b"\n\n") if e.startswith(b"data:")]
+    assert events[-1] == b"data: [DONE]"
+    deltas = [json.loads(event[6:])["choices"][0]["delta"] for event in events[:-1]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == whole != ""
+
+
+def test_plain_ohttp(blind: Stack) -> None:
+    sealed = PlainClientRequest(key_list(blind)[0], rng=os.urandom)
+    body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
+    answer = post(blind, body, PLAIN_REQUEST_TYPE)
+    assert answer.headers["content-type"] == "message/ohttp-res"
+    assert bhttp.parse_response(sealed.open_response(answer.content)).status == 200
+
+
+def test_the_pending_key_opens_too(blind: Stack) -> None:
+    assert ask(blind, key_list(blind)[1]).status == 200
+
+
+def test_the_gateway_has_nothing_to_open_with(blind: Stack) -> None:
+    app: GatewayApp = blind.gateway.app
+    assert not hasattr(app.services.doors, "keys")
+    assert refused(blind.client.get("/.well-known/hpke-keys")) == (404, "not_found")
+    tunnel = blind.client.post("/", headers={"x-tng-ohttp-api": "/tng/key-config"})
+    assert refused(tunnel) == (404, "not_found")
+
+
+def test_what_the_gateway_could_read_is_refused(blind: Stack) -> None:
+    assert refused(blind.chat()) == (415, "unsupported_media_type")
+    sealed_body = blind.client.post(
+        CHAT, content=b"x", headers={"ehbp-encapsulated-key": "ab" * 32}
+    )
+    assert refused(sealed_body) == (415, "unsupported_media_type")
+    assert refused(post(blind, b"{}", "application/json")) == (415, "unsupported_media_type")
+    assert blind.worker_stats()["open"] == 0
+
+
+def test_a_stranger_is_refused_outside(blind: Stack) -> None:
+    sealed = ClientRequest(key_list(blind)[0], rng=os.urandom)
+    body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
+    headers = {"content-type": CHUNKED_REQUEST_TYPE, "authorization": "Bearer nobody"}
+    answer = blind.client.post("/ohttp", content=body, headers=headers)
+    assert refused(answer) == (401, "invalid_api_key")
+
+
+def test_a_key_of_no_worker(blind: Stack) -> None:
+    known = {config.key_id for config in key_list(blind)}
+    other = ServerKey.generate(min(set(range(256)) - known)).config
+    answer = post(blind, ClientRequest(other, rng=os.urandom).seal_message(b"x"))
+    assert refused(answer) == (400, "key_config_error")
+    assert answer.json()["type"].endswith("#ohttp-key")
+    assert refused(post(blind, b"")) == (400, "decrypt_failed")
+
+
+def test_refusals_of_the_worker_come_as_they_are(blind: Stack) -> None:
+    sealed = ClientRequest(key_list(blind)[0], rng=os.urandom)
+    body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
+    assert refused(post(blind, body[:-1])) == (400, "decrypt_failed")
+    assert post(blind, body).status_code == 200
+    assert refused(post(blind, body)) == (409, "replay_detected")
+
+
+def test_spans_tell_of_a_sealed_request_and_no_more(blind: Stack) -> None:
+    ask(blind)
+    attributes = [dict(span.attributes or {}) for span in blind.spans("chat")]
+    assert {each["http.route"] for each in attributes} == {"/ohttp"}
+    assert not any("gen_ai.request.model" in each for each in attributes)
+
+
+def test_an_answer_comes_as_it_is_made(tmp_path: Path) -> None:
+    engine, has_arrived, steps = HashEngine(), threading.Event(), list[int]()
+
+    def before_run(_plan: object) -> None:
+        steps.append(1)
+        assert len(steps) <= 2 or has_arrived.wait(20)
+
+    engine.runner.before_run = before_run
+    with running_stack(tmp_path, engine=engine, gateway__mode="pass-through") as stack:
+        sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
+        body = sealed.seal_message(bhttp.serialize_request(inner(stack, stream=True)))
+        opener, parser, content = sealed.response_opener(), bhttp.ResponseParser(), b""
+        headers = {"content-type": CHUNKED_REQUEST_TYPE}
+        with stack.client.stream("POST", "/ohttp", content=body, headers=headers) as answer:
+            for data in answer.iter_raw():
+                for chunk in opener.feed(data):
+                    content += b"".join(parser.feed(chunk))
+                if content:
+                    has_arrived.set()
+        opener.finish()
+        assert b"[DONE]" in content
+
+
+def test_a_client_that_goes_away_ends_the_work(tmp_path: Path) -> None:
+    with running_stack(
+        tmp_path, engine=HashEngine(step_s=0.1), gateway__mode="pass-through"
+    ) as stack:
+        sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
+        request = inner(stack, stream=True, max_tokens=200, ignore_eos=True)
+        body = sealed.seal_message(bhttp.serialize_request(request))
+        headers = {"content-type": CHUNKED_REQUEST_TYPE}
+        with stack.client.stream("POST", "/ohttp", content=body, headers=headers) as answer:
+            pieces = answer.iter_raw()  # one that is let go closes its connection
+            next(pieces)
+            assert stack.worker_stats()["open"] == 1
+        wait_until(lambda: stack.worker_stats()["open"] == 0)
+
+
+def test_a_worker_that_is_cut_off_leaves_no_whole_answer(tmp_path: Path) -> None:
+    with running_stack(
+        tmp_path, engine=HashEngine(step_s=0.1), gateway__mode="pass-through"
+    ) as stack:
+        sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
+        request = inner(stack, stream=True, max_tokens=200, ignore_eos=True)
+        body = sealed.seal_message(bhttp.serialize_request(request))
+        headers = {"content-type": CHUNKED_REQUEST_TYPE}
+        with stack.client.stream("POST", "/ohttp", content=body, headers=headers) as answer:
+            pieces = answer.iter_raw()
+            next(pieces)
+            stack.worker.cut()
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+
+
+def test_keys_of_a_worker_open_through_its_rotation(tmp_path: Path) -> None:
+    with running_stack(tmp_path, gateway__mode="pass-through", worker__key_rotation_s=3) as stack:
+        first = key_list(stack)[0]
+        wait_until(lambda: key_list(stack)[0] != first)
+        assert ask(stack, first).status == 200  # Stale: no longer listed, and still opened
+        assert ask(stack).status == 200
+
+
+def test_a_worker_that_is_not_verified_gets_nothing(tmp_path: Path) -> None:
+    with running_stack(tmp_path, gateway__mode="pass-through") as stack:
+        config = key_list(stack)[0]
+        app: GatewayApp = stack.gateway.app
+        (node,) = app.services.directory.nodes
+
+        async def quarantine() -> None:
+            now = app.services.utc_now()
+            node.machine = node.machine.rejected(
+                "signature_invalid", now=now, retry_after=(now - now)
+            )
+
+        stack.gateway.run(quarantine())
+        sealed = ClientRequest(config, rng=os.urandom)
+        answer = post(stack, sealed.seal_message(bhttp.serialize_request(inner(stack))))
+        assert refused(answer) == (503, "upstream_verification_failed")
+        assert answer.headers["retry-after"]
+        assert stack.worker_stats()["open"] == 0
+
+
+def test_no_prefix_is_shared_between_requests(tmp_path: Path) -> None:
+    """The gateway cannot tell tenants apart inside the seal, so each request is one of its own."""
+    with running_stack(tmp_path, gateway__mode="pass-through") as stack:
+        prompt = [{"role": "user", "content": "a prompt of several blocks" * 3}]
+        for fields, expected in (((), 0), ((("starshade-cache-salt", "ab" * 32),), 1)):
+            cached = []
+            for _ in range(2):
+                request = inner(stack, messages=prompt, max_tokens=1)
+                request = bhttp.Request(
+                    method="POST",
+                    path=CHAT,
+                    fields=request.fields + fields,
+                    content=request.content,
+                )
+                sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
+                answer = post(stack, sealed.seal_message(bhttp.serialize_request(request)))
+                opened = sealed.response_opener().open_message(answer.content)
+                usage = json.loads(bhttp.parse_response(opened).content)["usage"]
+                cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+            assert cached[0] == 0
+            assert (cached[1] > 0) is bool(expected)
+
+
+def test_requests_of_a_tenant_are_limited(tmp_path: Path) -> None:
+    with running_stack(
+        tmp_path, gateway__mode="pass-through", gateway__quota__requests_per_minute=2
+    ) as stack:
+        key = make_key(stack.config, tenant="other")
+        headers = {"content-type": CHUNKED_REQUEST_TYPE, "authorization": f"Bearer {key}"}
+        statuses = []
+        for _ in range(3):
+            sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
+            body = sealed.seal_message(bhttp.serialize_request(inner(stack)))
+            statuses.append(stack.client.post("/ohttp", content=body, headers=headers).status_code)
+        assert statuses == [200, 200, 429]
+
+
+def test_a_gateway_that_opens_requests_says_so(tmp_path: Path) -> None:
+    with running_stack(tmp_path) as stack:
+        keyset = stack.client.get("/v1/attestation", params={"nonce": NONCE}).json()["keyset"]
+        assert keyset["mode"] == "terminate"
+        assert events_of(stack.chat(stream=True))
