@@ -97,15 +97,26 @@ def serve(
 
 @main.command()
 @click.option("--model", help="Name of a model, or the path of a GGUF file or safetensors folder.")
+@click.option("--upstream", help="A vLLM or SGLang server of this machine that computes instead.")
 @config_options
 def worker(
     model: str | None,
+    upstream: str | None,
     config_file: Path | None,
     state_dir: Path | None,
     cache_dir: Path | None,
 ) -> None:
-    """Run one worker: attester and engine, the side inside the TEE."""
-    flags = {"worker.model": model, "state_dir": state_dir, "cache_dir": cache_dir}
+    """Run one worker: attester and engine, the side inside the TEE.
+
+    With --upstream the engine is a server beside it, and worker.upstream_weights_sha256 says whose
+    weights are attested.
+    """
+    flags = {
+        "worker.model": model,
+        "worker.upstream": upstream,
+        "state_dir": state_dir,
+        "cache_dir": cache_dir,
+    }
     config = read_config(config_file, flags)
     from gateway.roles import run_worker
 

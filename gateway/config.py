@@ -211,6 +211,22 @@ class WorkerSettings:
             rules.not_empty,
         ),
     ] = "smollm2-135m"
+    upstream: Annotated[
+        str | None,
+        Key(
+            "A vLLM or SGLang server in this same machine that computes instead of the own engine: "
+            "`http://127.0.0.1:PORT` or `unix:/absolute/path`.",
+            rules.upstream_address,
+            secret=True,
+        ),
+    ] = None
+    upstream_kind: Annotated[
+        str, Key("Which of the two it is: `vllm` or `sglang`.", rules.one_of("vllm", "sglang"))
+    ] = "vllm"
+    upstream_weights_sha256: Annotated[
+        str | None,
+        Key("SHA-256 of the weights that server has, for the attested keyset.", rules.sha256),
+    ] = None
     threads: Annotated[
         int, Key("CPU threads of the engine; 0 uses every core.", rules.between(0, 1024))
     ] = 0

@@ -103,6 +103,22 @@ def worker_address(value: object) -> str | None:
     return "want unix:/absolute/path or http://127.0.0.1:PORT"
 
 
+def upstream_address(value: object) -> str | None:
+    """Plaintext goes there, so it stays on this machine."""
+    text = str(value)
+    parts = _split(text)
+    is_near = parts is not None and loopback_host(parts.hostname or "") is None
+    if text.startswith("unix:/") or (text.startswith("http:") and not http_url(text) and is_near):
+        return None
+    return "want unix:/absolute/path or http://127.0.0.1:PORT: prompts go there in clear"
+
+
+def sha256(value: object) -> str | None:
+    text = str(value)
+    is_digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return None if is_digest else "want 64 lower-case hex digits"
+
+
 def database_url(value: object) -> str | None:
     parts = _split(value)
     if parts and parts.scheme in _DATABASES:

@@ -46,10 +46,18 @@ def run_worker(config: StarshadeConfig) -> None:
     _begin()
     # torch's OpenMP threads otherwise spin at barriers on cores that other processes need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # noqa: TID251 - before torch is imported
-    try:
-        model_file(config.worker.model, config.paths)
-    except ModelError as err:
-        raise Failure(str(err), exit_code=ExitCode.USAGE, code=err.code) from err
+    if config.worker.upstream is None:
+        try:
+            model_file(config.worker.model, config.paths)
+        except ModelError as err:
+            raise Failure(str(err), exit_code=ExitCode.USAGE, code=err.code) from err
+    elif config.worker.upstream_weights_sha256 is None:
+        raise Failure(
+            "a worker attests its weights, and nobody says which the upstream server has",
+            exit_code=ExitCode.USAGE,
+            code="upstream_weights_missing",
+            next_step="set worker.upstream_weights_sha256",
+        )
     _explained(
         lambda: serve_worker(config),
         next_step="stop the other worker, or choose another socket (STARSHADE_WORKER__SOCKET)",

@@ -36,8 +36,7 @@ from gateway.faults import describe_fault
 from gateway.problems import GatewayError
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
-from gateway.worker.bridge import EngineBridge
-from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, fault_response
+from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, Workload, fault_response
 from gateway.worker.sealing import open_request
 from runtime import StepStats
 from runtime.sequence import MAX_PRIORITY, MIN_PRIORITY
@@ -57,7 +56,7 @@ class ReadyWorker:
     weights_sha256: str
     attester: Attester
     service: InnerService
-    bridge: EngineBridge
+    bridge: Workload
     latest_step: Callable[[], StepStats | None]
 
 

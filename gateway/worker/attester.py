@@ -4,7 +4,7 @@ Worker and gateway both attest: the worker its OHTTP key and weights, the gatewa
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -34,6 +34,7 @@ class AttestedFacts:
     ohttp: tuple[OhttpKey, ...] = ()
     tls: tuple[TlsKey, ...] = ()
     receipt: tuple[ReceiptKey, ...] = ()
+    build: Mapping[str, str] = field(default_factory=dict)
     lifetime: timedelta = KEYSET_LIFETIME
 
 
@@ -73,6 +74,7 @@ class Attester:
             receipt=facts.receipt,
             policy_sha256=facts.policy_sha256,
             weights_sha256=facts.weights_sha256,
+            build=facts.build,
         )
 
 

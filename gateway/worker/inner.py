@@ -45,6 +45,17 @@ class InnerService(Protocol):
         ...
 
 
+class Workload(Protocol):
+    """What a worker computes now: it is let finish when the worker stops."""
+
+    @property
+    def num_open(self) -> int: ...
+
+    async def drain(self, drain_s: float) -> None:
+        """Refuses new requests, gives running ones so long, then ends them."""
+        ...
+
+
 def json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:
     return InnerResponse(status=status, media_type=JSON, body=_once(json.dumps(value).encode()))
 

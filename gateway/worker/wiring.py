@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -37,8 +36,9 @@ from gateway.process import (
     utc_now,
 )
 from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
-from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
+from gateway.worker.attester import Attester, open_tee
 from gateway.worker.bridge import EngineBridge, SteppedEngine
+from gateway.worker.facts import worker_facts
 from gateway.worker.job import ServedModel, ServiceTokenizer
 from gateway.worker.obfuscation import random_filler
 from gateway.worker.service import EngineService
@@ -101,13 +101,15 @@ def build_worker_app(
         rng=os.urandom,
         new_request_id=new_request_id,
     )
-    return WorkerApp(
-        state,
-        drain_s=own_drain_s(config.gateway.drain_s),
-        load=functools.partial(
+    if config.worker.upstream is not None:
+        from gateway.worker.upstream_wiring import load_upstream  # and an HTTP client
+
+        load = functools.partial(load_upstream, config, policy, exporter, open_guest)
+    else:
+        load = functools.partial(
             _load_worker, config, policy, load_engine or load_model_engine, exporter, open_guest
-        ),
-    )
+        )
+    return WorkerApp(state, drain_s=own_drain_s(config.gateway.drain_s), load=load)
 
 
 async def _load_worker(
@@ -156,18 +158,6 @@ async def _load_worker(
     tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
     model_name = served_name(config.worker.model)
 
-    def facts() -> AttestedFacts:
-        """No verdict may outlast the key that a request is sealed to under it."""
-        opens_for = timedelta(seconds=state.keys.ring.active_erased_in_s)
-        return AttestedFacts(
-            replica=config.worker.id,
-            mode=mode_of(config),
-            policy_sha256=policy.sha256,
-            weights_sha256=(loaded.weights_sha256,),
-            ohttp=state.keys.attested(),
-            lifetime=min(opens_for, KEYSET_LIFETIME),
-        )
-
     service = EngineService(
         ServedModel(
             name=model_name,
@@ -184,7 +174,13 @@ async def _load_worker(
     state.ready = ReadyWorker(  # 4
         model_name=model_name,
         weights_sha256=loaded.weights_sha256,
-        attester=Attester(tee=tee, facts=facts, utc_now=utc_now),
+        attester=Attester(
+            tee=tee,
+            facts=lambda: worker_facts(
+                config, state.keys, policy=policy, weights_sha256=loaded.weights_sha256
+            ),
+            utc_now=utc_now,
+        ),
         service=service,
         bridge=bridge,
         latest_step=lambda: stats.latest,
