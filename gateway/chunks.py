@@ -48,9 +48,10 @@ class ChunkReader:
 
 
 def _take_usage(facts: ChatFacts, usage: dict[str, Any]) -> None:
+    details = usage.get("prompt_tokens_details") or {}  # servers behind an adapter may not tell
     take_usage(
         facts,
         prompt=usage["prompt_tokens"],
-        cached=usage["prompt_tokens_details"]["cached_tokens"],
+        cached=details.get("cached_tokens") or 0,
         output=usage["completion_tokens"],
     )

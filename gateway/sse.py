@@ -16,9 +16,12 @@ class EventTooLargeError(ValueError):
     """A peer's event exceeds MAX_EVENT_BYTES."""
 
 
+compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def encode_json(value: Any) -> bytes:
     """One event whose data is compact JSON (JSON text holds no raw newline)."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + compact(value).encode() + b"\n\n"
 
 
 def encode_named(name: str, value: Any) -> bytes:

@@ -20,7 +20,13 @@ from gateway.schemas.sampling import (
     SamplingFields,
     StreamOptions,
 )
-from gateway.schemas.tools import MAX_TOOLS, FunctionTool, NamedToolChoice, ToolChoice
+from gateway.schemas.tools import (
+    MAX_TOOLS,
+    AllowedToolsChoice,
+    FunctionTool,
+    NamedToolChoice,
+    ToolChoice,
+)
 from gateway.schemas.wire import compact_json, parse_object, validated
 
 MAX_MESSAGES: Final = 2048
@@ -37,7 +43,13 @@ NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 )
 
 
-_TAGS: Final = MappingProxyType({"messages": ROLES, "response_format": TAGS})
+_TAGS: Final = MappingProxyType(
+    {
+        "messages": ROLES,
+        "response_format": TAGS,
+        "tool_choice": frozenset({"function", "allowed_tools"}),
+    }
+)
 
 
 class ChatRequest(SamplingFields):
@@ -86,14 +98,23 @@ class ChatRequest(SamplingFields):
         """Those that the model may call."""
         if self.tool_choice == "none":
             return []
-        if isinstance(self.tool_choice, NamedToolChoice):
-            name = self.tool_choice.function.name
-            return [tool for tool in self.tools or [] if tool.function.name == name]
-        return self.tools or []
+        names = self.chosen_names
+        return [tool for tool in self.tools or [] if names is None or tool.function.name in names]
 
     @property
     def must_call(self) -> bool:
+        if isinstance(self.tool_choice, AllowedToolsChoice):
+            return self.tool_choice.allowed_tools.mode == "required"
         return self.tool_choice == "required" or isinstance(self.tool_choice, NamedToolChoice)
+
+    @property
+    def chosen_names(self) -> set[str] | None:
+        """None: all of them."""
+        if isinstance(self.tool_choice, NamedToolChoice):
+            return {self.tool_choice.function.name}
+        if isinstance(self.tool_choice, AllowedToolsChoice):
+            return {tool.function.name for tool in self.tool_choice.allowed_tools.tools}
+        return None
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -129,6 +150,8 @@ def inner_body(request: ChatRequest) -> bytes:
 def require_consistent(request: ChatRequest) -> None:
     """What no member alone can tell. Raises: GatewayError `invalid_value`, `invalid_type`."""
     require_consistent_messages(request.messages)
+    if request.stream_options is not None and not request.is_streamed:
+        raise _invalid("stream_options", "'stream_options' needs 'stream'.")
     if request.top_logprobs and not request.logprobs:
         raise _invalid("top_logprobs", "'top_logprobs' needs 'logprobs'.")
     asked = [name for name in ("guided_regex", "guided_choice") if getattr(request, name)]
@@ -143,7 +166,8 @@ def _require_tools(request: ChatRequest) -> None:
     names = [tool.function.name for tool in request.tools or ()]
     if len(set(names)) < len(names):
         raise _invalid("tools", "Two tools have the same name.")
-    if request.must_call and not request.offered_tools:
+    wanted = request.chosen_names
+    if (request.must_call and not names) or (wanted is not None and not wanted <= set(names)):
         raise _invalid("tool_choice", "'tool_choice' needs a tool that 'tools' has.")
     if request.offered_tools and (guided := request.guided_parameter) is not None:
         raise _invalid(guided, f"'{guided}' and 'tools' exclude each other.")

@@ -69,6 +69,10 @@ class CompletionRequest(SamplingFields):
 def parse_completion_request(body: bytes) -> CompletionRequest:
     """Raises: GatewayError as `gateway.schemas.chat.parse_chat_request`."""
     request = validated(CompletionRequest, parse_object(body), neutral=NEUTRAL_VALUES)
+    if request.stream_options is not None and not request.is_streamed:
+        raise GatewayError(
+            "invalid_value", "'stream_options' needs 'stream'.", param="stream_options"
+        )
     if request.best_of not in (None, request.num_answers):
         raise GatewayError(
             "unsupported_parameter", "'best_of' is only supported where it is 'n'.", param="best_of"

@@ -15,6 +15,7 @@ from gateway.schemas.chat import MAX_MESSAGES, ChatRequest, require_consistent
 from gateway.schemas.response_format import (
     MAX_DESCRIPTION_CHARS,
     MAX_SCHEMA_NAME_CHARS,
+    TAGS,
     JsonObjectFormat,
     TextFormat,
 )
@@ -37,7 +38,11 @@ NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     }
 )
 _TAGS: Final = MappingProxyType(
-    {"input": ITEM_KINDS, "format": frozenset({"text", "json_object", "json_schema"})}
+    {
+        "input": ITEM_KINDS,
+        "format": TAGS,
+        "tool_choice": frozenset({"function", "allowed_tools"}),
+    }
 )
 _PARAMS: Final = MappingProxyType(
     {
@@ -77,6 +82,12 @@ class NamedTool(Wire):
     name: FunctionName
 
 
+class AllowedTools(Wire):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS)]
+
+
 class ResponseStreamOptions(Wire):
     include_obfuscation: bool = True
 
@@ -104,7 +115,11 @@ class ResponseRequest(Wire):
     tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None = Field(
         default=None, repr=False
     )
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: (
+        Literal["none", "auto", "required"]
+        | Annotated[NamedTool | AllowedTools, Field(discriminator="type")]
+        | None
+    ) = None
     parallel_tool_calls: bool | None = None
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_METADATA)] | None = (
         Field(default=None, repr=False)
@@ -128,6 +143,10 @@ class ResponseRequest(Wire):
 def parse_response_request(body: bytes) -> tuple[ResponseRequest, ChatRequest]:
     """The request, and the chat that it is. Raises: GatewayError as `parse_chat_request`."""
     request = validated(ResponseRequest, parse_object(body), neutral=NEUTRAL_VALUES, tags=_TAGS)
+    if request.stream_options is not None and not request.is_streamed:
+        raise GatewayError(
+            "invalid_value", "'stream_options' needs 'stream'.", param="stream_options"
+        )
     if request.top_logprobs and not request.wants_logprobs:
         raise GatewayError(
             "invalid_value",
@@ -202,6 +221,14 @@ def _tool(tool: ResponseTool) -> dict[str, Any]:
 
 
 def _tool_choice(request: ResponseRequest) -> Any:
-    if isinstance(request.tool_choice, NamedTool):
-        return {"type": "function", "function": {"name": request.tool_choice.name}}
-    return request.tool_choice
+    choice = request.tool_choice
+    if isinstance(choice, NamedTool):
+        return _named(choice)
+    if isinstance(choice, AllowedTools):
+        allowed = {"mode": choice.mode, "tools": [_named(tool) for tool in choice.tools]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return choice
+
+
+def _named(tool: NamedTool) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool.name}}

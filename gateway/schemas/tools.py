@@ -44,7 +44,22 @@ class NamedToolChoice(Wire):
     function: NamedFunction
 
 
-ToolChoice: TypeAlias = Literal["none", "auto", "required"] | NamedToolChoice
+class AllowedSet(Wire):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedToolChoice], Field(min_length=1, max_length=MAX_TOOLS)]
+
+
+class AllowedToolsChoice(Wire):
+    """Of the tools only these; the others are not shown to the model."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedSet
+
+
+ToolChoice: TypeAlias = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedToolChoice | AllowedToolsChoice, Field(discriminator="type")]
+)
 
 
 class CalledFunction(Wire):

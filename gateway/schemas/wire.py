@@ -144,7 +144,7 @@ def _missing(param: str) -> GatewayError:
 
 
 def _is_wrong_kind(kind: str, loc: tuple[int | str, ...]) -> bool:
-    return kind == "literal_error" and loc[-1] == "type"
+    return kind.startswith("union_tag") or (kind == "literal_error" and loc[-1] == "type")
 
 
 def _is_type(kind: str) -> bool:

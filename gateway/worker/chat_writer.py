@@ -3,7 +3,6 @@
 https://platform.openai.com/docs/api-reference/chat
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +44,8 @@ class ChatWriter:
         self._parsers = [self._parser() for _ in range(num_answers)]
         self._filler = filler
         self._tells_usage = tells_usage
+        head = sse.compact(self._head("chat.completion.chunk"))
+        self._beginning = f'data: {head[:-1]},"choices":['  # of each event: written once
 
     # -- events ----------------------------------------------------------------------------
 
@@ -149,10 +150,12 @@ class ChatWriter:
     ) -> bytes:
         choice: Json = {"index": index, "delta": delta, "finish_reason": reason}
         choice |= self._logprobs(logprobs)
-        value = {**self._head("chat.completion.chunk"), "choices": [choice]}
+        text = sse.compact(choice)
         if self._filler is not None and delta:
-            value["obfuscation"] = self._filler(len(json.dumps(choice)))
-        return sse.encode_json(value)
+            return (
+                f'{self._beginning}{text}],"obfuscation":"{self._filler(len(text))}"}}\n\n'.encode()
+            )
+        return f"{self._beginning}{text}]}}\n\n".encode()
 
     def _logprobs(self, found: Sequence[TokenLogprobs]) -> Json:
         """The member ``logprobs``, or nothing where none were asked for."""

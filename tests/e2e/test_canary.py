@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.leaks import files_of, places_of, whole_record
@@ -67,6 +68,40 @@ def test_the_search_would_find_it(
     assert any(CANARY in path.read_text() for path in files_of(tmp_path))
 
 
+TOOL = {"name": "f", "description": CANARY, "parameters": {"type": "object", "title": CANARY}}
+# (path, members, whether it is answered)
+ELSEWHERE: tuple[tuple[str, dict[str, Any], bool], ...] = (
+    ("/v1/completions", {"prompt": [CANARY, "x"], "echo": True, "max_tokens": 1}, True),
+    ("/v1/completions", {"prompt": CANARY, "stop": CANARY, "stream": True}, True),
+    ("/v1/completions", {"prompt": "x", "suffix": CANARY}, False),
+    ("/v1/responses", {"input": CANARY, "metadata": {CANARY: CANARY}, "stream": True}, True),
+    ("/v1/responses", {"input": CANARY, "instructions": CANARY, "max_output_tokens": 1}, True),
+    ("/v1/responses", {"input": [{"role": CANARY, "content": CANARY}]}, False),
+    ("/v1/responses", {"input": [{"type": CANARY}]}, False),
+    ("/v1/responses", {"input": "x", "tools": [{"type": "function", "name": CANARY + " "}]}, False),
+    ("/v1/responses", {"input": CANARY * 800, "tools": [{"type": "function", **TOOL}]}, False),
+    (
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": CANARY * 800}],
+            "tools": [{"type": "function", "function": TOOL}],
+            "tool_choice": "required",
+        },
+        False,
+    ),
+    ("/v1/embeddings", {"input": CANARY}, False),
+)
+
+
+def ask_elsewhere(
+    client: httpx.Client, model: str, path: str, members: dict[str, Any], is_answered: bool
+) -> str:
+    """What was refused, as it was told."""
+    answer = client.post(path, json={"model": model, **members})
+    assert answer.is_success == is_answered, (path, answer.status_code)
+    return "" if is_answered else answer.text
+
+
 def send_everywhere(running: Installation) -> str:
     """Success, every kind of refusal, and odd places for the word; all error answers joined."""
     content = {"content-type": "application/json"}
@@ -90,6 +125,7 @@ def send_everywhere(running: Installation) -> str:
             answer = client.post("/v1/chat/completions", json=running.body(CANARY, **members))
             assert answer.status_code >= 400, members
             errors.append(answer.text)
+        errors += [ask_elsewhere(client, running.body()["model"], *ask) for ask in ELSEWHERE]
         raw = [f'{{"{CANARY}'.encode(), json.dumps([CANARY]).encode(), CANARY.encode() * 100_000]
         for body in raw:
             errors.append(client.post("/v1/chat/completions", content=body, headers=content).text)

@@ -181,6 +181,19 @@ def test_what_was_asked_for_in_the_wrong_way_raises(tiny: Stack) -> None:
         ({"include": ["file_search_call.results"]}, "invalid_value", "include[0]"),
         ({"metadata": {"a": 3}}, "invalid_type", "metadata.a"),
         ({"n": 2}, "unsupported_parameter", "n"),
+        ({"stream_options": {}}, "invalid_value", "stream_options"),
+        (
+            {
+                "tools": [TOOL],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{"type": "function", "name": "sub"}],
+                },
+            },
+            "invalid_value",
+            "tool_choice",
+        ),
     ],
     ids=lambda value: str(value)[:50],
 )

@@ -88,6 +88,15 @@ def test_a_named_tool_is_the_only_one_shown() -> None:
     assert [tool["function"]["name"] for tool in conversation.tools or ()] == ["clock"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_are_the_only_ones_shown(mode: str) -> None:
+    one = {"type": "function", "function": {"name": "clock"}}
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [one]}}
+    request = chat(tool_choice=choice)
+    assert [tool.function.name for tool in request.offered_tools] == ["clock"]
+    assert request.must_call == (mode == "required")
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer(tiny_metadata())
