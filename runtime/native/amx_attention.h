@@ -16,6 +16,8 @@ namespace {
 // 6 keys (16 pairs of items x 16 tokens), 7 values (8 pairs of tokens x 16 items).
 class TileProducts {
  public:
+  // Products are cheap here: weights, like queries, are sums of two bf16.
+  static constexpr bool kWeightsHaveRest = true;
   static constexpr int kStep = 32;  // items of a query per tile; a head is a multiple of it
 
   // Rows in equal blocks, the last of which may reach past the end: room for that many is needed.
@@ -103,22 +105,28 @@ class TileProducts {
     for (int t = 0; t < chunk.num_tiles; ++t) {
       if (num_seen[t] == 0) continue;
       const uint8_t* values = chunk.values[t] + int64_t{d} * 4;
-      _tile_loadd(5, tile_.weights + row * kKvChunkKeys + t * kLanes, kKvChunkKeys * sizeof(Bf16));
-      _tile_loadd(7, values, stride);
-      _tile_dpbf16ps(0, 5, 7);
-      _tile_loadd(7, values + 64, stride);
-      _tile_dpbf16ps(1, 5, 7);
-      if (SLICES == 2) continue;
-      _tile_loadd(7, values + 128, stride);
-      _tile_dpbf16ps(2, 5, 7);
-      _tile_loadd(7, values + 192, stride);
-      _tile_dpbf16ps(3, 5, 7);
+      add_step<SLICES>(tile_.weights + row * kKvChunkKeys + t * kLanes, values, stride);
+      add_step<SLICES>(tile_.weights_rest + row * kKvChunkKeys + t * kLanes, values, stride);
     }
     _tile_stored(0, sums, stride);
     _tile_stored(1, sums + kLanes, stride);
     if (SLICES == 2) return;
     _tile_stored(2, sums + 2 * kLanes, stride);
     _tile_stored(3, sums + 3 * kLanes, stride);
+  }
+
+  template <int SLICES>
+  static void add_step(const Bf16* weights, const uint8_t* values, size_t stride) {
+    _tile_loadd(5, weights, kKvChunkKeys * sizeof(Bf16));
+    _tile_loadd(7, values, stride);
+    _tile_dpbf16ps(0, 5, 7);
+    _tile_loadd(7, values + 64, stride);
+    _tile_dpbf16ps(1, 5, 7);
+    if (SLICES == 2) return;
+    _tile_loadd(7, values + 128, stride);
+    _tile_dpbf16ps(2, 5, 7);
+    _tile_loadd(7, values + 192, stride);
+    _tile_dpbf16ps(3, 5, 7);
   }
 
   // What lies past the last token may be anything, NaN too, which no weight makes nothing of.
