@@ -1,12 +1,14 @@
 """What may a route use?  Everything the composition root built, in one frozen value."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from attestation.errors import AttestationError
 from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
@@ -72,7 +74,8 @@ def note_sampling(request: Request, body: bytes) -> None:
     """For the receipt; `body` is one that was found to be a valid request."""
     receipt = open_receipt(request)
     if receipt is not None:
-        receipt.sampling_sha256 = sampling_digest(from_json(body))
+        with suppress(AttestationError):  # a grammar may hold numbers that have no canonical form
+            receipt.sampling_sha256 = sampling_digest(from_json(body))
 
 
 def require_not_draining(services: Services) -> None:

@@ -27,6 +27,7 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.errors import AttestationError
+from attestation.keyset import ReceiptKey
 from attestation.model import parse_nonce
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.opening import sealed_date
@@ -37,6 +38,7 @@ from gateway.problems import GatewayError
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
 from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, Workload, fault_response
+from gateway.worker.node_receipts import NodeReceipts
 from gateway.worker.sealing import open_request
 from runtime import StepStats
 from runtime.sequence import MAX_PRIORITY, MIN_PRIORITY
@@ -72,9 +74,20 @@ class WorkerState:
     is_blind_edge: bool  # requests come from clients, through a gateway that cannot read them
     rng: Rng = field(repr=False)
     new_request_id: Callable[[], str]
+    receipts: NodeReceipts | None = None  # where the gateway cannot sign any
     progress: float = 0.0
     failure: str | None = None
     ready: ReadyWorker | None = None
+
+    @property
+    def receipt_key(self) -> ReceiptKey | None:
+        return None if self.receipts is None else self.receipts.key
+
+    def witnessed(self, service: InnerService, *, weights_sha256: str) -> InnerService:
+        """The service, with receipts where it is this side that signs them."""
+        if self.receipts is None:
+            return service
+        return self.receipts.witness(service, weights_sha256=weights_sha256)
 
     def require_ready(self) -> ReadyWorker:
         """Raises: GatewayError `worker_not_ready`, `tee_unavailable`."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
 
+from attestation.keyset import ReceiptKey
 from attestation.policy import AppraisalPolicy
 from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
@@ -20,6 +21,7 @@ def worker_facts(
     *,
     policy: AppraisalPolicy,
     weights_sha256: str,
+    receipt_key: ReceiptKey | None,
     build: Mapping[str, str] = _NOTHING,
 ) -> AttestedFacts:
     """No verdict may outlast the key that a request is sealed to under it."""
@@ -30,6 +32,7 @@ def worker_facts(
         policy_sha256=policy.sha256,
         weights_sha256=(weights_sha256,),
         ohttp=keys.attested(),
+        receipt=() if receipt_key is None else (receipt_key,),
         build=build,
         lifetime=min(opens_for, KEYSET_LIFETIME),
     )

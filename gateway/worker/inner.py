@@ -35,6 +35,7 @@ class InnerResponse:
     status: int
     media_type: str
     body: AsyncGenerator[bytes, None] = field(repr=False)
+    fields: tuple[tuple[str, str], ...] = ()  # besides its media type
 
 
 class InnerService(Protocol):
@@ -57,7 +58,7 @@ class Workload(Protocol):
 
 
 def json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:
-    return InnerResponse(status=status, media_type=JSON, body=_once(json.dumps(value).encode()))
+    return InnerResponse(status=status, media_type=JSON, body=once(json.dumps(value).encode()))
 
 
 def error_response(error: GatewayError) -> InnerResponse:
@@ -71,5 +72,6 @@ def fault_response(error: Exception) -> tuple[InnerResponse, str]:
     )
 
 
-async def _once(data: bytes) -> AsyncGenerator[bytes, None]:
+async def once(data: bytes) -> AsyncGenerator[bytes, None]:
+    """A body of one piece."""
     yield data

@@ -115,4 +115,4 @@ async def _seal_whole(
 
 
 def _fields(response: InnerResponse) -> bhttp.Fields:
-    return (("content-type", response.media_type),)
+    return (("content-type", response.media_type), *response.fields)

@@ -63,11 +63,16 @@ async def load_upstream(
             attester=Attester(
                 tee=tee,
                 facts=lambda: worker_facts(
-                    config, state.keys, policy=policy, weights_sha256=weights_sha256, build=build
+                    config,
+                    state.keys,
+                    policy=policy,
+                    weights_sha256=weights_sha256,
+                    receipt_key=state.receipt_key,
+                    build=build,
                 ),
                 utc_now=utc_now,
             ),
-            service=service,
+            service=state.witnessed(service, weights_sha256=weights_sha256),
             bridge=service,
             latest_step=lambda: None,
         )

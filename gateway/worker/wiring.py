@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation import collect
@@ -40,6 +41,7 @@ from gateway.worker.attester import Attester, open_tee
 from gateway.worker.bridge import EngineBridge, SteppedEngine
 from gateway.worker.facts import worker_facts
 from gateway.worker.job import ServedModel, ServiceTokenizer
+from gateway.worker.node_receipts import NodeReceipts
 from gateway.worker.obfuscation import random_filler
 from gateway.worker.service import EngineService
 from runtime import (
@@ -55,6 +57,7 @@ from telemetry import semconv
 _log = logging.getLogger(__name__)
 
 _SEED_BITS: Final = 64
+RECEIPT_ID_BYTES: Final = 16
 _MAX_ENCAPSULATED_BYTES: Final = 1 << 30
 _MAX_YIELD_S: Final = 0.005  # [docs/decisions/0011]
 
@@ -88,6 +91,7 @@ def build_worker_app(
     Raises: attestation.errors.PolicyError.
     """
     policy = configured_policy(config)
+    is_blind_edge = mode_of(config) == "pass-through"
     state = WorkerState(
         keys=ChannelKeys(
             clock_s=time.monotonic,
@@ -97,9 +101,10 @@ def build_worker_app(
         limits=ChunkLimits(
             max_body_bytes=min(4 * config.gateway.max_body_bytes, _MAX_ENCAPSULATED_BYTES)
         ),
-        is_blind_edge=mode_of(config) == "pass-through",
+        is_blind_edge=is_blind_edge,
         rng=os.urandom,
         new_request_id=new_request_id,
+        receipts=_node_receipts(config, policy) if is_blind_edge else None,
     )
     if config.worker.upstream is not None:
         from gateway.worker.upstream_wiring import load_upstream  # and an HTTP client
@@ -110,6 +115,17 @@ def build_worker_app(
             _load_worker, config, policy, load_engine or load_model_engine, exporter, open_guest
         )
     return WorkerApp(state, drain_s=own_drain_s(config.gateway.drain_s), load=load)
+
+
+def _node_receipts(config: StarshadeConfig, policy: AppraisalPolicy) -> NodeReceipts:
+    return NodeReceipts(
+        key=Ed25519PrivateKey.generate(),
+        replica=config.worker.id,
+        policy_sha256=policy.sha256,
+        utc_now=utc_now,
+        monotonic_ns=time.monotonic_ns,
+        new_id=lambda: secrets.token_hex(RECEIPT_ID_BYTES),
+    )
 
 
 async def _load_worker(
@@ -177,11 +193,15 @@ async def _load_worker(
         attester=Attester(
             tee=tee,
             facts=lambda: worker_facts(
-                config, state.keys, policy=policy, weights_sha256=loaded.weights_sha256
+                config,
+                state.keys,
+                policy=policy,
+                weights_sha256=loaded.weights_sha256,
+                receipt_key=state.receipt_key,
             ),
             utc_now=utc_now,
         ),
-        service=service,
+        service=state.witnessed(service, weights_sha256=loaded.weights_sha256),
         bridge=bridge,
         latest_step=lambda: stats.latest,
     )

@@ -122,6 +122,18 @@ def test_a_refused_request(stack: Stack, members: dict[str, object], code: str) 
     assert receipt.worker is None
 
 
+def test_numbers_without_a_canonical_form_cost_the_digest_alone(stack: Stack) -> None:
+    request = (
+        b'{"model":"hash","messages":[{"role":"user","content":"x"}],"max_tokens":1,"response_format":'
+        b'{"type":"json_schema","json_schema":{"name":"n","schema":{"maximum":1e999}}}}'
+    )
+    response = stack.client.post(
+        CHAT, content=request, headers={"content-type": "application/json"}
+    )
+    assert response.status_code != 500
+    assert receipt_of(stack, response).sampling_sha256 is None
+
+
 def test_a_body_that_grew_too_large_is_refused_with_a_receipt(stack: Stack) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(40):
