@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml $(wildcard runtime/native/* web/package-lock.json web/*.mjs web/src/* web/src/*/*)
 
-.PHONY: help serve demo test check format fuzz mutants bench interop soak clean
+.PHONY: help serve demo test check format fuzz mutants bench interop soak chaos clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -73,6 +73,9 @@ interop: $(VENV)/.installed-test $(INTEROP)/.installed  ## other people's client
 SOAK_REQUESTS ?= 100000
 soak: $(VENV)/.installed-test  ## short requests with aborts and faults; minutes
 	$(BIN)/python -m tests.soak --requests $(SOAK_REQUESTS) $(ARGS)
+
+chaos: $(VENV)/.installed-test  ## crowds of strangers: do others still get their first token in time?
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:  ## remove what was built, keep the virtual environment
 	rm -rf build dist web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts
