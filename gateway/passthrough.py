@@ -87,19 +87,20 @@ class PassThroughDoors:
     def next_change_in_s(self) -> float:
         return 0.0
 
-    def key_list(self, model: str | None) -> KeyList:
+    async def key_list(self, model: str | None) -> KeyList:
         """Keys of verified workers, those with the fewest open requests first.
 
         Raises: GatewayError `model_not_found`; why no worker is verified.
         """
+        known = await self._directory.models()  # waits a little for a lease where there is none
+        if model is not None and model not in known:
+            raise GatewayError("model_not_found", "No worker serves this model.", param="model")
         now = self._utc_now()
         self._routes.learn(self._directory.nodes, now)
         serving = [node for node in self._directory.nodes if node.is_serving(now)]
-        if not serving:
-            raise self._directory.readiness() or _no_worker()
         able = [node for node in serving if model is None or model in node.models]
         if not able:
-            raise GatewayError("model_not_found", "No worker serves this model.", param="model")
+            raise self._directory.readiness() or _no_worker()
         able.sort(key=lambda node: node.grant.client.num_open if node.grant else 0)
         grants = [node.grant for node in able if node.grant is not None]
         configs = [config for grant in grants for config in self._listed(grant)]
@@ -120,7 +121,7 @@ class PassThroughDoors:
         except ClientDisconnect:
             raise GatewayError("client_disconnected", "The client went away.") from None
         node = self._node_for(head)
-        grant = self._directory.require_lease(node)
+        grant = await self._lease(node)
         exchange = _BlindExchange(grant.client, self._drain, self._deadline_s)
         try:
             return await exchange.open(request, _rejoined(head, stream), media_type)
@@ -139,6 +140,16 @@ class PassThroughDoors:
     def _listed(self, grant: Grant) -> list[KeyConfig]:
         """Of two workers with one key id the second has to wait until it rotates."""
         return [c for c in grant.key_configs if self._routes.holder(c.key_id) == grant.lease.node]
+
+    async def _lease(self, node: WorkerNode) -> Grant:
+        """A lease that has just ended is renewed first. Raises: GatewayError."""
+        try:
+            return self._directory.require_lease(node)
+        except GatewayError as err:
+            if err.code != "upstream_unavailable":
+                raise
+        await self._directory.reattest(node)
+        return self._directory.require_lease(node)
 
     def _node_for(self, head: bytes) -> WorkerNode:
         """Raises: GatewayError `decrypt_failed`, `key_config_error`."""

@@ -38,7 +38,7 @@ class EdgeDoors(Protocol):
         """For how long `attested` stays as it is, so that the keyset's digest may."""
         ...
 
-    def key_list(self, model: str | None) -> KeyList:
+    async def key_list(self, model: str | None) -> KeyList:
         """Keys for `model`, or for any. Raises: GatewayError."""
         ...
 
@@ -80,7 +80,7 @@ class TerminatingDoors:
     def next_change_in_s(self) -> float:
         return self.keys.ring.next_change_in_s
 
-    def key_list(self, model: str | None) -> KeyList:
+    async def key_list(self, model: str | None) -> KeyList:
         """The Active and Pending keys, the one to use first; they are for every model."""
         published = self.keys.published
         is_bare = self._has_bare_list

@@ -26,7 +26,7 @@ _INFERENCE_SCOPES: Final = frozenset(endpoint.scope for endpoint in ENDPOINTS)
 async def key_list(request: Request) -> Response:
     """Keys to seal to, the one to use first; the ETag is the digest of the attested keyset."""
     doors = services_of(request).doors
-    return await _cacheable(request, doors.key_list(request.query_params.get("model")))
+    return await _cacheable(request, await doors.key_list(request.query_params.get("model")))
 
 
 async def ehbp_key(request: Request) -> Response:

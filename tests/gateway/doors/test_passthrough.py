@@ -31,6 +31,7 @@ from tests.gateway.support import (
     chat_body,
     events_of,
     make_key,
+    rotate,
     running_stack,
     wait_until,
 )
@@ -215,11 +216,19 @@ def test_a_worker_that_is_cut_off_leaves_no_whole_answer(tmp_path: Path) -> None
 
 
 def test_keys_of_a_worker_open_through_its_rotation(tmp_path: Path) -> None:
-    with running_stack(tmp_path, gateway__mode="pass-through", worker__key_rotation_s=3) as stack:
-        first = key_list(stack)[0]
-        wait_until(lambda: key_list(stack)[0] != first)
+    with running_stack(tmp_path, gateway__mode="pass-through") as stack:
+        app, worker = stack.gateway.app, stack.worker.app
+        (node,) = app.services.directory.nodes
+        first, second = key_list(stack)
+        rotate(stack.worker, worker.state.keys)
+        assert ask(stack, first).status == 200  # before the gateway has seen the change
+        stack.gateway.run(app.services.directory.reattest(node))
+        assert key_list(stack)[0] == second
         assert ask(stack, first).status == 200  # Stale: no longer listed, and still opened
         assert ask(stack).status == 200
+        rotate(stack.worker, worker.state.keys)
+        answer = post(stack, ClientRequest(first, rng=os.urandom).seal_message(b"x"))
+        assert refused(answer) == (400, "key_config_error")
 
 
 def test_a_worker_that_is_not_verified_gets_nothing(tmp_path: Path) -> None:
