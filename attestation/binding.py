@@ -20,6 +20,7 @@ from attestation.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonValue, par
 
 PURPOSE = "starshade/report_data/v1"
 _GPU_CONTEXT = b"starshade/gpu/v1"
+_quoted = json.JSONEncoder(ensure_ascii=False).encode  # of a string; `dumps` makes one each time
 _MAX_STATEMENT_BYTES = 512  # the canonical statement has 276
 
 
@@ -99,7 +100,7 @@ def _explain_difference(sent: bytes, nonce: Nonce, keyset_sha256: bytes, gpu_sha
 
 def _canonical(value: JsonValue) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int):
@@ -108,9 +109,8 @@ def _canonical(value: JsonValue) -> str:
         return str(value)
     if isinstance(value, Mapping):
         names = sorted(value, key=_utf16)
-        return (
-            "{" + ",".join(f"{_canonical(name)}:{_canonical(value[name])}" for name in names) + "}"
-        )
+        members = (f"{_quoted(name)}:{_canonical(value[name])}" for name in names)
+        return "{" + ",".join(members) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_canonical(item) for item in value) + "]"
     raise MalformedEvidence("format", f"JCS: {type(value).__name__} has no canonical form here")

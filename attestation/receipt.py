@@ -129,7 +129,7 @@ class SignedReceipt:
 
     def to_json(self) -> bytes:
         """Canonical bytes of the whole, as it is stored and served."""
-        return jcs({"receipt": self.receipt.to_json_value(), "signature": self.signature.hex()})
+        return _signed_json(jcs(self.receipt.to_json_value()), self.signature)
 
     def verify(self, keys: Sequence[ReceiptKey]) -> Receipt:
         """The receipt, signed by one of ``keys``, which come from an attested keyset.
@@ -162,6 +162,12 @@ class SignedReceipt:
 def sign_receipt(receipt: Receipt, key: Ed25519PrivateKey) -> SignedReceipt:
     """Signed by ``key``, whose `receipt_key` is the one that ``receipt.kid`` names."""
     return SignedReceipt(receipt=receipt, signature=key.sign(jcs(receipt.to_json_value())))
+
+
+def signed_receipt_json(receipt: Receipt, key: Ed25519PrivateKey) -> bytes:
+    """`to_json` of what `sign_receipt` gives, at half the cost."""
+    signed_bytes = jcs(receipt.to_json_value())
+    return _signed_json(signed_bytes, key.sign(signed_bytes))
 
 
 def receipt_key(public_key: Ed25519PublicKey) -> ReceiptKey:
@@ -219,6 +225,10 @@ def parse_receipt(value: JsonValue) -> Receipt:
         revocation=_revocation(members["revocation"]),
         audit=_audit(members["audit"]),
     )
+
+
+def _signed_json(receipt: bytes, signature: bytes) -> bytes:
+    return b'{"receipt":%b,"signature":"%b"}' % (receipt, signature.hex().encode())
 
 
 def _revocation(value: JsonValue) -> Revocation | None:

@@ -25,7 +25,7 @@ from attestation.receipt import (
     Outcome,
     Receipt,
     receipt_key,
-    sign_receipt,
+    signed_receipt_json,
 )
 from gateway.auth import Principal
 from gateway.db import receipts as table
@@ -157,7 +157,7 @@ class ReceiptBook:
         """Signs the receipt as the request ended; call it once."""
         if receipt.owner is None:
             return
-        body = sign_receipt(self._receipt(receipt), self._signing_key).to_json()
+        body = signed_receipt_json(self._receipt(receipt), self._signing_key)
         intent = self._intent(receipt, receipt.owner)
         self._unstored[receipt.id] = (receipt.owner.key_id, body)
         try:
@@ -263,7 +263,7 @@ class ReceiptBook:
             revocation=None,
             audit=self._audit_head(),
         )
-        return sign_receipt(receipt, self._signing_key).to_json()
+        return signed_receipt_json(receipt, self._signing_key)
 
 
 def unavailable() -> GatewayError:

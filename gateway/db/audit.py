@@ -6,15 +6,18 @@ transaction that writes.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
-from sqlalchemy import Connection, Engine, insert, select, text
+from sqlalchemy import Connection, Engine, Table, insert, select, text
 from sqlalchemy.engine import Row
 
 from attestation.receipt import AuditAnchor, SignedReceipt
 from gateway.audit_chain import FieldValue, StoredEvent, extend
 from gateway.db.models import AuditRow, ReceiptRow
 
+_TABLE: Final = cast(Table, AuditRow.__table__)
+_INSERT: Final = insert(_TABLE)
+_HEAD: Final = select(_TABLE.c.seq, _TABLE.c.sha256).order_by(_TABLE.c.seq.desc()).limit(1)
 READ_ROWS: Final = 1000  # held in memory at a time
 
 
@@ -25,16 +28,13 @@ def append(
     if connection.dialect.name == "postgresql":  # SQLite's write lock is held already
         connection.execute(text("LOCK TABLE audit_event IN SHARE ROW EXCLUSIVE MODE"))
     event = extend(read_head(connection), kind=kind, fields=fields, at=at)
-    connection.execute(
-        insert(AuditRow).values(seq=event.seq, event=event.event, sha256=event.sha256)
-    )
+    connection.execute(_INSERT, {"seq": event.seq, "event": event.event, "sha256": event.sha256})
     return AuditAnchor(seq=event.seq, sha256=event.sha256.hex())
 
 
 def read_head(connection: Connection) -> AuditAnchor | None:
     """The last event; None when there is none."""
-    query = select(AuditRow.seq, AuditRow.sha256).order_by(AuditRow.seq.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_HEAD).one_or_none()
     return None if row is None else AuditAnchor(seq=row.seq, sha256=row.sha256.hex())
 
 

@@ -53,7 +53,7 @@ class DatabaseWriter:
         max_queued: int = MAX_QUEUED,
     ) -> None:
         """`on_committed` runs in the thread after each commit."""
-        self._engine = engine
+        self._engine = writing(engine)
         self._monotonic_ns = monotonic_ns
         self.on_committed = on_committed
         self._retry_s = retry_s
@@ -144,13 +144,25 @@ class DatabaseWriter:
 
         Raises: SQLAlchemyError, OSError: nothing is committed.
         """
+        try:
+            with self._engine.begin() as connection:
+                for job in jobs:
+                    job.write(connection)
+        except Exception as err:  # the thread's edge: a defect in one write ends no other
+            if _is_of_the_database(err):
+                raise
+            return self._transact_one_by_one(jobs)
+        return []
+
+    def _transact_one_by_one(self, jobs: list[_Job]) -> list[_Job]:
+        """The same with a savepoint for each, which costs more than most writes."""
         refused = list[_Job]()
-        with writing(self._engine).begin() as connection:
+        with self._engine.begin() as connection:
             for job in jobs:
                 try:
                     with connection.begin_nested():
                         job.write(connection)
-                except Exception as err:  # the thread's edge: a defect in one write ends no other
+                except Exception as err:  # as above
                     if _is_of_the_database(err):
                         raise
                     _log.error("a write to the database is refused: %s", describe_fault(err))

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from attestation.errors import AttestationError
 from attestation.keyset import ReceiptKey
-from attestation.receipt import MAX_TEXT_CHARS, Outcome, Receipt, receipt_key, sign_receipt
+from attestation.receipt import MAX_TEXT_CHARS, Outcome, Receipt, receipt_key, signed_receipt_json
 from attestation.sampling import sampling_digest
 from gateway import sse
 from gateway.problems import GatewayError
@@ -117,7 +117,7 @@ class NodeReceipts:
             revocation=None,
             audit=None,
         )
-        self._kept[opened.id] = (now_ns, sign_receipt(receipt, self._signing_key).to_json())
+        self._kept[opened.id] = (now_ns, signed_receipt_json(receipt, self._signing_key))
         self._forget()
 
     def _forget(self) -> None:

@@ -22,6 +22,7 @@ from attestation.receipt import (
     receipt_key,
     response_digest,
     sign_receipt,
+    signed_receipt_json,
 )
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -57,6 +58,7 @@ SIGNED = sign_receipt(RECEIPT, KEY)
 def test_a_receipt_reads_back_and_verifies() -> None:
     parsed = SignedReceipt.parse(SIGNED.to_json())
     assert parsed == SIGNED
+    assert signed_receipt_json(RECEIPT, KEY) == SIGNED.to_json()
     assert parsed.verify([ATTESTED]) == RECEIPT
 
 

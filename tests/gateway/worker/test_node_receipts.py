@@ -129,6 +129,7 @@ async def test_receipts_are_forgotten(node: Node) -> None:
     node.now_ns = KEPT_NS
     with pytest.raises(GatewayError, match="any more"):
         node.receipt(first)
+    last = first
     for _ in range(MAX_KEPT + 1):
         last = await node.respond(ScriptedService())
         await read(last)
