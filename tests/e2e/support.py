@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import httpx
 import openai
+import uvicorn
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from attestation.evidence import QuotingTee
@@ -237,13 +238,14 @@ def installation(
     exports: bool = False,
     replaced: Mapping[bytes, Replacement] = MappingProxyType({}),
     worker_tee: Callable[[], QuotingTee] = FakeTee,
+    server: type[uvicorn.Server] = uvicorn.Server,
     **flags: object,
 ) -> Iterator[Installation]:
     """Runs everything in `state_dir`; `gateway__port=1` sets `gateway.port`.
 
     `exports` sends spans to the configured endpoint instead of keeping them here. `replaced` is
     what the proxy answers from the first request on, `worker_tee` what the worker attests with
-    where `worker.tee` is `auto`.
+    where `worker.tee` is `auto`, `server` what the gateway runs in.
     """
     run_dir = state_dir / "run"
     run_dir.mkdir(parents=True, mode=0o700)
@@ -266,6 +268,7 @@ def installation(
     gateway = ServerThread(
         build_gateway_app(config, exporter=None if exports else gateway_spans),
         context=server_context(config.paths),
+        server=server,
     )
     with RecordingProxy(near, far) as proxy:
         proxy.replaced = dict(replaced)

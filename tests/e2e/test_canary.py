@@ -132,10 +132,37 @@ def send_everywhere(running: Installation) -> str:
         for headers in ({"traceparent": CANARY}, {"authorization": f"Bearer {CANARY}"}):
             answer = client.post("/v1/chat/completions", json=running.body(CANARY), headers=headers)
             errors.append("" if answer.is_success else answer.text)
+        errors += elsewhere(running, client)
         errors.append(client.get(f"/v1/attestation?nonce={CANARY}").text)
         errors.append(client.get(f"/v1/models/{CANARY}").text)
         errors.append(client.post(f"/{CANARY}").text)
     return "\n".join(errors)
+
+
+def elsewhere(running: Installation, client: httpx.Client) -> list[str]:
+    """The other endpoints and the places that tools have; what they refuse."""
+    function = {"name": CANARY, "description": CANARY, "parameters": {"title": CANARY}}
+    call = {"id": CANARY, "type": "function", "function": {"name": CANARY, "arguments": CANARY}}
+    history = [
+        {"role": "user", "content": CANARY},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": CANARY, "content": CANARY},
+    ]
+    tools = [{"type": "function", "function": function}]
+    base = {"model": running.model}
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", running.body(CANARY, tools=tools)),
+        ("/v1/chat/completions", running.body(messages=history, tools=tools)),
+        ("/v1/chat/completions", running.body(CANARY, tools=[CANARY])),
+        ("/v1/chat/completions", running.body(CANARY, guided_regex=f"({CANARY}")),
+        ("/v1/completions", {**base, "prompt": CANARY, "max_tokens": 4}),
+        ("/v1/completions", {**base, "prompt": CANARY, "best_of": CANARY}),
+        ("/v1/embeddings", {**base, "input": CANARY}),
+        ("/v1/responses", {**base, "input": CANARY, "max_output_tokens": 16}),
+        ("/v1/responses", {**base, "input": CANARY, "tools": [{"type": CANARY}]}),
+    ]
+    answers = [client.post(path, json=body) for path, body in bodies]
+    return [answer.text for answer in answers if answer.is_error]
 
 
 def break_the_engine(running: Installation) -> None:

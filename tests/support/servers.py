@@ -26,6 +26,7 @@ class ServerThread:
         uds: Path | None = None,
         context: ssl.SSLContext | None = None,
         drain_s: int = 5,
+        server: type[uvicorn.Server] = uvicorn.Server,
     ) -> None:
         self.app = app
         self.port = 0
@@ -42,7 +43,7 @@ class ServerThread:
             timeout_graceful_shutdown=drain_s,
             ssl_context_factory=None if context is None else lambda _config, _default: context,
         )
-        self._server = uvicorn.Server(config)
+        self._server = server(config)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
 
