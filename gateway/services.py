@@ -1,14 +1,11 @@
 """What may a route use?  Everything the composition root built, in one frozen value."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pydantic_core import from_json
 from starlette.requests import Request
 
-from attestation.errors import AttestationError
 from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
@@ -19,6 +16,7 @@ from gateway.problems import RECEIPT_ID, GatewayError
 from gateway.quotas import Quotas
 from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
 from gateway.relay import Relay
+from gateway.schemas.wire import parse_object
 from gateway.worker.attester import Attester
 from gateway.workers import WorkerDirectory
 
@@ -74,8 +72,7 @@ def note_sampling(request: Request, body: bytes) -> None:
     """For the receipt; `body` is one that was found to be a valid request."""
     receipt = open_receipt(request)
     if receipt is not None:
-        with suppress(AttestationError):  # a grammar may hold numbers that have no canonical form
-            receipt.sampling_sha256 = sampling_digest(from_json(body))
+        receipt.sampling_sha256 = sampling_digest(parse_object(body))
 
 
 def require_not_draining(services: Services) -> None:

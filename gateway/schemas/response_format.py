@@ -3,11 +3,11 @@
 https://platform.openai.com/docs/guides/structured-outputs
 """
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from gateway.schemas.wire import Wire
+from gateway.schemas.wire import JsonObject, Wire
 
 MAX_SCHEMA_NAME_CHARS: Final = 64  # OpenAI's bound
 MAX_DESCRIPTION_CHARS: Final = 4096
@@ -28,7 +28,7 @@ class JsonSchema(Wire):
     name: Annotated[str, Field(min_length=1, max_length=MAX_SCHEMA_NAME_CHARS)]
     description: Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
     # `schema` is the name of a method of pydantic's, so it is an alias here.
-    schema_object: Annotated[dict[str, Any], Field(alias="schema", repr=False)]
+    schema_object: Annotated[JsonObject, Field(alias="schema", repr=False)]
     strict: bool | None = None
 
 

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from gateway.schemas.messages import MAX_CONTENT_PARTS
 from gateway.schemas.tools import MAX_ARGUMENTS_CHARS, CallId, FunctionName
-from gateway.schemas.wire import Text, Wire
+from gateway.schemas.wire import JsonObject, Text, Wire
 
 MAX_ITEM_ID_CHARS: Final = 128
 ITEM_KINDS: Final = frozenset({"message", "assistant", "function_call", "function_call_output"})
@@ -30,7 +30,7 @@ class OutputText(Wire):
     type: Literal["output_text"]
     text: Text
     annotations: Annotated[list[None], Field(max_length=0)] | None = None
-    logprobs: list[dict[str, Any]] | None = Field(default=None, repr=False)
+    logprobs: list[JsonObject] | None = Field(default=None, repr=False)
 
 
 InputParts: TypeAlias = Annotated[

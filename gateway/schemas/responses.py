@@ -22,7 +22,15 @@ from gateway.schemas.response_format import (
 from gateway.schemas.response_items import ITEM_KINDS, InputItem, as_messages
 from gateway.schemas.sampling import MAX_OUTPUT_TOKENS, MAX_TOP_LOGPROBS
 from gateway.schemas.tools import MAX_TOOLS, Function, FunctionName
-from gateway.schemas.wire import ModelName, Text, Wire, compact_json, parse_object, validated
+from gateway.schemas.wire import (
+    JsonObject,
+    ModelName,
+    Text,
+    Wire,
+    compact_json,
+    parse_object,
+    validated,
+)
 
 MAX_METADATA: Final = 16  # OpenAI's bounds
 MAX_METADATA_KEY_CHARS: Final = 64
@@ -61,7 +69,7 @@ class SchemaFormat(Wire):
     type: Literal["json_schema"]
     name: Annotated[str, Field(min_length=1, max_length=MAX_SCHEMA_NAME_CHARS)]
     description: Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
-    schema_object: Annotated[dict[str, Any], Field(alias="schema", repr=False)]
+    schema_object: Annotated[JsonObject, Field(alias="schema", repr=False)]
     strict: bool | None = None
 
 

@@ -3,11 +3,11 @@
 https://platform.openai.com/docs/guides/function-calling
 """
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from gateway.schemas.wire import Text, Wire
+from gateway.schemas.wire import JsonObject, Text, Wire
 
 MAX_TOOLS: Final = 128  # OpenAI's bound
 MAX_DESCRIPTION_CHARS: Final = 32_768
@@ -26,7 +26,7 @@ class Function(Wire):
 
     name: FunctionName
     description: Annotated[Text, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
-    parameters: dict[str, Any] | None = Field(default=None, repr=False)
+    parameters: JsonObject | None = Field(default=None, repr=False)
     strict: bool | None = None
 
 

@@ -4,6 +4,7 @@ A refusal names the parameter and the kind of mistake, never the value.
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
@@ -14,6 +15,8 @@ from pydantic_core import PydanticCustomError
 from gateway.problems import GatewayError
 
 MAX_MODEL_NAME_CHARS: Final = 128
+MAX_DEPTH: Final = 64  # JSON schemas of tools rarely exceed 10
+MAX_NUMBER_CHARS: Final = 308  # of an integer: what a double can hold [RFC 8785 sec. 3.2.2.3]
 MAX_EXACT: Final = 1 << 53  # up to here a double is the integer that was written
 _MAX_SHOWN_PARAM_CHARS: Final = 96
 _DISCRIMINATORS: Final = ("role", "type")  # what tells the branches of our unions apart
@@ -34,7 +37,14 @@ def _require_unicode(text: str) -> str:
     return text
 
 
+def _require_unicode_within(value: dict[str, Any]) -> dict[str, Any]:
+    _require_unicode(json.dumps(value, ensure_ascii=False))
+    return value
+
+
 Text = Annotated[str, AfterValidator(_require_unicode)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_require_unicode_within)]
+"""Free JSON of a client: a schema, or what is passed over."""
 ModelName = Annotated[str, Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS)]
 
 
@@ -55,11 +65,15 @@ def parse_object(body: bytes) -> dict[str, Any]:
     the body, is not chained.
     """
     try:
-        value = json.loads(body, parse_constant=_refuse_constant, parse_float=_number)
+        value = json.loads(
+            body, parse_constant=_refuse_constant, parse_float=_number, parse_int=_integer
+        )
     except (ValueError, RecursionError):
         raise GatewayError("invalid_json", "The request body is not valid JSON.") from None
     if not isinstance(value, dict):
         raise GatewayError("invalid_type", "The request body must be a JSON object.")
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise GatewayError("invalid_value", f"The body is nested more than {MAX_DEPTH} deep.")
     return value
 
 
@@ -173,7 +187,28 @@ def _shown(name: str) -> str:
 def _number(text: str) -> int | float:
     """JSON has one kind of number: `16.0` is an integer, as `16` is."""
     value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number is too large")
     return int(value) if value.is_integer() and abs(value) < MAX_EXACT else value
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_NUMBER_CHARS:
+        raise ValueError("a number is too large")
+    return int(text)
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether objects and lists lie in each other more than `depth` times."""
+    layer = [value]
+    for _ in range(depth):
+        layer = [
+            item
+            for outer in layer
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, dict | list)
+        ]
+    return bool(layer)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -23,13 +23,14 @@ from types import FrameType
 
 from attestation.channel.errors import ChannelError
 from attestation.errors import AttestationError
+from gateway.problems import GatewayError
 from runtime.errors import ModelFileError
 from tests.fuzz.damage import Mutator
 
 MAX_CPU_S = 2.0  # not by the clock: on a busy machine a good parser may stand still that long
 MAX_WAIT_S = 60.0
 MAX_GROWTH_BYTES = 50 * 1024 * 1024
-OUR_ERRORS = (AttestationError, ChannelError, ModelFileError)
+OUR_ERRORS = (AttestationError, ChannelError, GatewayError, ModelFileError)
 _PROGRESS_EVERY = 1000
 
 

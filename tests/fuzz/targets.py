@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.fuzz import attestation_targets as attestation
 from tests.fuzz import device_targets as devices
+from tests.fuzz import gateway_targets as gateway
 from tests.fuzz import model_targets as models
 from tests.fuzz.driver import Target
 
@@ -55,6 +56,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "gguf": models.gguf,
     "safetensors": models.safetensors,
     "model-config": models.model_config,
+    "chat-request": gateway.chat_request,
+    "response-request": gateway.response_request,
+    "completion-request": gateway.completion_request,
+    "embedding-request": gateway.embedding_request,
 }
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.problems import GatewayError
 from gateway.schemas import ChatRequest, inner_body, parse_chat_request
+from gateway.schemas.wire import MAX_DEPTH
 
 CANARY = "canary-6f1d"
 USER = {"role": "user", "content": CANARY}
@@ -126,6 +127,30 @@ def test_refusals(members: dict[str, Any], code: str, param: str) -> None:
     assert CANARY not in repr(error.__context__)
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "9" * 309, "9" * 5000])
+def test_numbers_that_no_double_holds_are_no_json_here(number: str) -> None:
+    assert refusal(f'{{"user": {number}}}'.encode()).code == "invalid_json"
+
+
+def test_numbers_are_what_they_say_however_they_are_written() -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "n": 2.0, "top_k": 1e1}'
+    request = parse_chat_request(body)
+    assert (request.num_answers, request.top_k) == (2, 10)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_what_is_nested_too_deeply(opening: str, closing: str) -> None:
+    def body(depth: int) -> bytes:
+        nested = opening * depth + "1" + closing * depth
+        return json.dumps({"model": "m", "messages": [USER]}).encode()[:-1] + (
+            f', "user": {nested}}}'.encode()
+        )
+
+    assert parse_chat_request(body(MAX_DEPTH - 1)).model == "m"
+    assert refusal(body(MAX_DEPTH)).code == "invalid_value"
+    assert refusal(body(10_000)).code == "invalid_json"
+
+
 @pytest.mark.parametrize("missing", ["model", "messages"])
 def test_missing(missing: str) -> None:
     members = {"model": "m", "messages": [USER]}
@@ -194,6 +219,23 @@ def test_text_survives_the_way_to_the_worker(text: str) -> None:
         ),
         ({"stop": "\ud800"}, "stop"),
         ({"model": "\ud800"}, "model"),
+        (
+            {
+                "tools": [
+                    {"type": "function", "function": {"name": "f", "parameters": {"\ud800": 1}}}
+                ]
+            },
+            "tools[0].function.parameters",
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": {"enum": ["\udfff"]}},
+                }
+            },
+            "response_format.json_schema.schema",
+        ),
     ],
 )
 def test_half_a_surrogate_pair_is_refused(members: dict[str, Any], param: str) -> None:
