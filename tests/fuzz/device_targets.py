@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree  # type: ignore[import-untyped]
 
 from attestation.certificate import Certificate, parse_certificate
-from attestation.channel import PlainClientRequest, PlainServerRequest, ServerRequest
+from attestation.channel import PlainClientRequest, PlainServerRequest, ServerRequest, ehbp
 from attestation.channel.bhttp import parse_request, parse_response
 from attestation.channel.keyconfig import parse_key_config, parse_key_configs, serialize_key_configs
 from attestation.nitro import cbor
@@ -254,5 +254,16 @@ def ohttp_plain() -> Target:
         name="ohttp-plain",
         parse=lambda data: PlainServerRequest(keys.SERVER_KEYS, data),
         seeds=[client.seal_message(test_bhttp.KNOWN)],
+        mutate=damage.raw,
+    )
+
+
+def ehbp_request() -> Target:
+    client = ehbp.EhbpClientRequest(keys.SERVER_KEY.config, rng=keys.fixed_rng("ehbp"))
+    body = b"".join(map(client.seal_chunk, exchange.CHUNKS))
+    return Target(
+        name="ehbp-request",
+        parse=lambda data: ehbp.EhbpServerRequest([keys.SERVER_KEY], client.enc).open_message(data),
+        seeds=[body],
         mutate=damage.raw,
     )

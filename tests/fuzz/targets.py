@@ -53,6 +53,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "ohttp-request": devices.ohttp_request,
     "ohttp-response": devices.ohttp_response,
     "ohttp-plain": devices.ohttp_plain,
+    "ehbp-request": devices.ehbp_request,
     "gguf": models.gguf,
     "safetensors": models.safetensors,
     "model-config": models.model_config,

@@ -90,11 +90,10 @@ def node(script: str, served: Served) -> list[str]:
     return [found, str(copied), served.base, served.api_key, MODEL, str(ASKING_S)]
 
 
-def openai_sdk(transport: str, served: Served) -> list[str]:
-    python = str(interop_dir() / "venv" / "bin" / "python")
-    script = str(CLIENTS / "openai_sdk.py")
+def python(script: str, served: Served, *arguments: str) -> list[str]:
+    interpreter = str(interop_dir() / "venv" / "bin" / "python")
     settings = [served.base, str(served.ca_file), served.api_key, MODEL, str(ASKING_S)]
-    return [python, script, transport, *settings]
+    return [interpreter, str(CLIENTS / script), *arguments, *settings]
 
 
 def require_served(report: dict[str, Any]) -> None:
@@ -106,7 +105,11 @@ def require_served(report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("transport", ["ehbp", "tng"])
 def test_the_openai_sdk_over(served: Served, transport: str) -> None:
-    require_served(report_of(served, openai_sdk(transport, served)))
+    require_served(report_of(served, python("openai_sdk.py", served, transport)))
+
+
+def test_pyhpke(served: Served) -> None:
+    require_served(report_of(served, python("pyhpke_ohttp.py", served)))
 
 
 @pytest.mark.parametrize("script", ["ehbp.mjs", "ohttp.mjs"])
