@@ -6,11 +6,12 @@ by what is returned here.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ KEYS_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 5]
 DEFAULT_PORT: Final = 443
 TIMEOUT_S: Final = 15.0
 MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_NODES_BYTES: Final = 1024 * 1024
+MAX_NODES: Final = 64  # of which a client looks for one that it may believe
 _CODE = re.compile(r"[a-z0-9_]{1,64}")
 
 
@@ -98,17 +101,23 @@ def fetch_evidence(
 
     Raises: EvidenceUnavailable; FetchConfigError: no CA certificates in ``ca_file``.
     """
-    context = _context(ca_file)
-    client = httpx.AsyncClient(
-        trust_env=False,
-        verify=context,
-        proxy=proxy,
-        timeout=timeout_s,
-        follow_redirects=False,
-        headers={"accept-encoding": "identity", "user-agent": "starshade"},
-    )
+    client = _client(ca_file, proxy, timeout_s)
     params = {"nonce": nonce.hex()} | ({} if node is None else {"node": node})
     return asyncio.run(_fetch(client, source, params, timeout_s, with_keys=with_keys))
+
+
+def fetch_nodes(
+    source: EvidenceUrl,
+    *,
+    ca_file: Path | None,
+    proxy: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[str, ...]:
+    """The names of the workers behind a gateway, those that it holds verified first; unproven.
+
+    Raises: EvidenceUnavailable; FetchConfigError.
+    """
+    return asyncio.run(_fetch_nodes(_client(ca_file, proxy, timeout_s), source, timeout_s))
 
 
 def error_code(body: bytes) -> str:
@@ -129,6 +138,43 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
         raise FetchConfigError(f"{ca_file}: no CA certificates") from err
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
+
+
+def _client(ca_file: Path | None, proxy: str | None, timeout_s: float) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        trust_env=False,
+        verify=_context(ca_file),
+        proxy=proxy,
+        timeout=timeout_s,
+        follow_redirects=False,
+        headers={"accept-encoding": "identity", "user-agent": "starshade"},
+    )
+
+
+async def _fetch_nodes(
+    client: httpx.AsyncClient, source: EvidenceUrl, timeout_s: float
+) -> tuple[str, ...]:
+    async with _answering(source, timeout_s), client:
+        answer = await _get(client, source, f"{source.path_prefix}/nodes", {})
+        body = _whole(source, answer, MAX_NODES_BYTES, hint="")
+    try:
+        entries = json.loads(body)["data"][:MAX_NODES]
+        entries.sort(key=lambda entry: entry["state"] not in ("verified", "refreshing"))
+        return tuple(str(entry["id"]) for entry in entries)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
+        raise _refused(source, "a list of workers that is none") from err
+
+
+@contextlib.asynccontextmanager
+async def _answering(source: EvidenceUrl, timeout_s: float) -> AsyncIterator[None]:
+    """Raises: EvidenceUnavailable for whatever keeps an answer from coming whole."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as err:
+        raise _unanswered(source, f"nothing whole within {timeout_s:g} s") from err
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
+        raise _unanswered(source, _said(err)) from err
 
 
 async def _fetch(

@@ -27,7 +27,7 @@ def read_refusal(outer: httpx.Response) -> tuple[str, httpx.Response]:
                 break
     finally:
         outer.close()
-    return _refusal(outer.status_code, bytes(body))
+    return _refusal(outer, bytes(body))
 
 
 async def aread_refusal(outer: httpx.Response) -> tuple[str, httpx.Response]:
@@ -40,7 +40,7 @@ async def aread_refusal(outer: httpx.Response) -> tuple[str, httpx.Response]:
                 break
     finally:
         await outer.aclose()
-    return _refusal(outer.status_code, bytes(body))
+    return _refusal(outer, bytes(body))
 
 
 def opened(opening: Opening, outer: httpx.Response, session: Session) -> httpx.Response:
@@ -138,8 +138,10 @@ def _inner(
     )
 
 
-def _refusal(status: int, body: bytes) -> tuple[str, httpx.Response]:
+def _refusal(outer: httpx.Response, body: bytes) -> tuple[str, httpx.Response]:
     code = error_code(body)
-    status, content = outer_error(status, code)
+    status, content = outer_error(outer.status_code, code)
     headers = {"content-type": "application/json", "content-length": str(len(content))}
+    if (pause := outer.headers.get("retry-after", "")).isdecimal():
+        headers["retry-after"] = pause
     return code, httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))

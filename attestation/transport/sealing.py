@@ -5,7 +5,7 @@ Only what belongs to the connection stays outside; path, credentials, and header
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -22,6 +22,7 @@ from attestation.channel.padding import padding_for
 from attestation.transport.errors import ChannelBroken
 
 KEY_CHANGED: Final = "key_config_error"
+CREDENTIAL: Final = "authorization"
 _NOT_SEALED: Final = frozenset(
     {
         "accept-encoding",  # a compressed answer would tell its length's secrets
@@ -51,6 +52,11 @@ class PlainRequest:
     path: str
     fields: Fields = field(repr=False)
     content: bytes = field(repr=False)
+
+    def without(self, name: str) -> "PlainRequest":
+        """The same without a field, whose name is in lower case."""
+        kept = [(key, value) for key, value in self.fields if key.lower() != name]
+        return replace(self, fields=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from attestation.binding import keyset_digest
 from attestation.channel import (
     KEM_XWING,
     ChannelError,
@@ -14,7 +13,7 @@ from attestation.channel import (
     select_key_config,
 )
 from attestation.errors import AttestationError
-from attestation.keyset import Keyset, Mode, parse_keyset
+from attestation.keyset import Keyset, Mode, ReceiptKey, parse_keyset
 from attestation.model import AttestationResult
 from attestation.strict_json import JsonObject
 from attestation.transport.errors import EvidenceRefused
@@ -23,12 +22,25 @@ REFRESH_RATIO: Final = 0.8  # of a session's term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """An accepted verdict and the keys that it vouches for; made by ``open_session`` alone."""
+class Judged:
+    """A verdict, and the keyset that it is on: believed only as far as the verdict accepts."""
 
     result: AttestationResult
-    keyset: Keyset
-    keyset_sha256: str
+    keyset: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Accepted verdicts and the keys that they vouch for; made by ``open_session`` alone.
+
+    ``result`` and ``sealed_to`` are of whoever opens the requests: the gateway, or in pass-through
+    mode a worker behind it. ``gateway`` is the gateway's own keyset, with its TLS keys.
+    """
+
+    result: AttestationResult
+    gateway_result: AttestationResult
+    gateway: Keyset
+    sealed_to: Keyset
     key_config: KeyConfig = field(repr=False)
     not_before: datetime
     not_after: datetime
@@ -46,43 +58,77 @@ class Session:
     @property
     def tls_pins(self) -> frozenset[bytes]:
         """SHA-256 of each SubjectPublicKeyInfo that the gateway's TLS may show."""
-        return frozenset(bytes.fromhex(key.spki_sha256) for key in self.keyset.tls)
+        return frozenset(bytes.fromhex(key.spki_sha256) for key in self.gateway.tls)
+
+    @property
+    def receipt_keys(self) -> tuple[ReceiptKey, ...]:
+        """Who may have signed the receipt of a request of this session."""
+        return self.sealed_to.receipt
+
+    @property
+    def is_blind(self) -> bool:
+        """The gateway cannot open what passes through it, so it has to be told the API key."""
+        return self.gateway.mode == "pass-through"
 
 
 def open_session(
-    result: AttestationResult,
-    keyset: JsonObject,
+    gateway: Judged,
     keys: bytes,
     *,
     at: datetime,
     mode: Mode | None = None,
+    worker: Judged | None = None,
 ) -> Session:
-    """The session of an accepted verdict; ``keys`` is the list of keys that was offered.
+    """The session of accepted verdicts; ``keys`` is the list of keys that was offered.
 
-    1. The verdict accepts. 2. The keyset is in the mode that the caller insists on. 3. One of the
-    offered keys is in the attested keyset; one that quantum computers do not open goes first.
+    1. Every verdict accepts. 2. The gateway is in the mode that the caller insists on, and the
+    worker in the gateway's. 3. One of the offered keys is in the keyset of whoever is to open; one
+    that quantum computers do not open goes first.
 
     Raises: EvidenceRefused.
     """
-    if not result.is_accepted:  # 1
-        reason = next((check.reason for check in result.checks if check.outcome == "fail"), "")
-        code = result.code or "not_accepted"
-        raise EvidenceRefused(code, f"the gateway's evidence is refused: {code}: {reason}", result)
+    opener = gateway if worker is None else worker
+    own, sealed_to = _keyset(gateway), _keyset(opener)  # 1
+    if mode is not None and own.mode != mode:  # 2
+        raise _not_in(mode, own, gateway)
+    if sealed_to.mode != own.mode:
+        raise _not_in(own.mode, sealed_to, opener)
     try:
-        parsed = parse_keyset(keyset)
-        if mode is not None and parsed.mode != mode:  # 2
-            said = f"the gateway's mode is {parsed.mode}, and {mode} is insisted on"
-            raise EvidenceRefused("session_not_accepted", said, result)
-        attested = [key.config_sha256 for key in parsed.ohttp]
         offered = sorted(parse_key_configs(keys), key=lambda config: config.kem_id != KEM_XWING)
+        attested = [key.config_sha256 for key in sealed_to.ohttp]
         key_config = select_key_config(offered, attested)  # 3
-    except (AttestationError, ChannelError) as err:
-        raise EvidenceRefused(err.code, f"the gateway's keys are refused: {err}", result) from err
+    except ChannelError as err:
+        said = f"the gateway's keys are refused: {err}"
+        raise EvidenceRefused(err.code, said, opener.result) from err
+    ends = [opener.result.not_after, sealed_to.not_after, gateway.result.not_after, own.not_after]
     return Session(
-        result=result,
-        keyset=parsed,
-        keyset_sha256=keyset_digest(keyset).hex(),
+        result=opener.result,
+        gateway_result=gateway.result,
+        gateway=own,
+        sealed_to=sealed_to,
         key_config=key_config,
         not_before=at,
-        not_after=lease_not_after(at, [result.not_after, parsed.not_after]),
+        not_after=lease_not_after(at, ends),
     )
+
+
+def mode_of(gateway: Judged) -> Mode:
+    """Of a gateway whose verdict accepts. Raises: EvidenceRefused."""
+    return _keyset(gateway).mode
+
+
+def _keyset(judged: Judged) -> Keyset:
+    result = judged.result
+    if not result.is_accepted:
+        reason = next((check.reason for check in result.checks if check.outcome == "fail"), "")
+        code = result.code or "not_accepted"
+        raise EvidenceRefused(code, f"the evidence is refused: {code}: {reason}", result)
+    try:
+        return parse_keyset(judged.keyset)
+    except AttestationError as err:
+        raise EvidenceRefused(err.code, f"the keyset is refused: {err}", result) from err
+
+
+def _not_in(mode: Mode, keyset: Keyset, judged: Judged) -> EvidenceRefused:
+    said = f"{keyset.replica} is in the mode {keyset.mode}, and {mode} is insisted on"
+    return EvidenceRefused("session_not_accepted", said, judged.result)

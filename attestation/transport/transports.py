@@ -23,7 +23,13 @@ from attestation.transport.opened import (
     read_refusal,
 )
 from attestation.transport.pinned import is_pin_mismatch, pinned_context
-from attestation.transport.sealing import KEY_CHANGED, PlainRequest, SealedRequest, seal
+from attestation.transport.sealing import (
+    CREDENTIAL,
+    KEY_CHANGED,
+    PlainRequest,
+    SealedRequest,
+    seal,
+)
 from attestation.transport.session import Session
 
 _ATTEMPTS: Final = 2
@@ -86,18 +92,26 @@ class _Attested(Generic[Pool]):
 
     def _seal(self, plain: PlainRequest, session: Session) -> SealedRequest:
         """Each time in a context of its own, so that no two are alike. Raises: ChannelBroken."""
+        if session.is_blind:
+            plain = plain.without(CREDENTIAL)
         return seal(plain, session.key_config, at=self._utc_now(), rng=self._rng)
 
-    def _outer(self, sealed: SealedRequest, request: httpx.Request) -> httpx.Request:
+    def _outer(
+        self, sealed: SealedRequest, request: httpx.Request, session: Session
+    ) -> httpx.Request:
+        """In clear is what the gateway has to know, and it knows nothing else."""
+        headers = {
+            "content-type": CHUNKED_REQUEST_TYPE,
+            "accept": CHUNKED_RESPONSE_TYPE,
+            "accept-encoding": "identity",
+            "user-agent": "starshade",
+        }
+        if session.is_blind and (credential := request.headers.get(CREDENTIAL)) is not None:
+            headers[CREDENTIAL] = credential
         return httpx.Request(
             "POST",
             self._origin.join(KEYS_PATH),
-            headers={
-                "content-type": CHUNKED_REQUEST_TYPE,
-                "accept": CHUNKED_RESPONSE_TYPE,
-                "accept-encoding": "identity",
-                "user-agent": "starshade",
-            },
+            headers=headers,
             content=sealed.body,
             extensions={"timeout": request.extensions.get("timeout", {})},
         )
@@ -116,7 +130,7 @@ class AttestedTransport(_Attested[httpx.HTTPTransport], httpx.BaseTransport):
             sealed = self._seal(plain, session)
             try:
                 outer = self._pool(session, httpx.HTTPTransport).handle_request(
-                    self._outer(sealed, request)
+                    self._outer(sealed, request, session)
                 )
                 if is_sealed(outer):
                     return opened(sealed.opening, outer, session)
@@ -147,7 +161,7 @@ class AsyncAttestedTransport(_Attested[httpx.AsyncHTTPTransport], httpx.AsyncBas
             sealed = self._seal(plain, session)
             try:
                 pool = self._pool(session, httpx.AsyncHTTPTransport)
-                outer = await pool.handle_async_request(self._outer(sealed, request))
+                outer = await pool.handle_async_request(self._outer(sealed, request, session))
                 if is_sealed(outer):
                     return await aopened(sealed.opening, outer, session)
                 code, refusal = await aread_refusal(outer)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from attestation.anchors import TrustAnchors
 from attestation.devices import ocsp_grace
@@ -24,9 +24,10 @@ from attestation.model import NONCE_BYTES, Nonce, parse_bundle
 from attestation.nras.jwks import parse_jwks
 from attestation.policy import AppraisalPolicy
 from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
-from attestation.transport.evidence import TIMEOUT_S, Delivery, EvidenceUrl, fetch_evidence
-from attestation.transport.session import Session, open_session
+from attestation.transport.evidence import TIMEOUT_S, EvidenceUrl, fetch_evidence, fetch_nodes
+from attestation.transport.session import Judged, Session, mode_of, open_session
 
+T = TypeVar("T")
 COLLATERAL_TIMEOUT_S: Final = 10  # of one request to a vendor
 COLLATERAL_ATTEMPTS: Final = 2
 
@@ -52,12 +53,48 @@ class GatewayVerifier:
     timeout_s: float = TIMEOUT_S
 
     def verify(self) -> Session:
-        """1. Ask with a fresh nonce. 2. Find what vouches for the Evidence. 3. Judge it.
+        """1. Judge the gateway, which must attest the TLS key of its connection. 2. When it opens
+        nothing itself, judge a worker behind it. 3. The session.
 
         Raises: EvidenceRefused; GatewayUnavailable: there is no verdict.
         """
+        at = self.utc_now()
+        gateway, keys = self._judge(node=None)  # 1
+        worker = None
+        if mode_of(gateway) == "pass-through":
+            worker = self._judge_a_worker()  # 2
+        return open_session(gateway, keys, at=at, mode=self.mode, worker=worker)  # 3
+
+    def _judge_a_worker(self) -> Judged:
+        """The first that is accepted. Raises: EvidenceRefused; GatewayUnavailable, the last."""
+        failure: EvidenceRefused | GatewayUnavailable | None = None
+        for node in self._ask(lambda: fetch_nodes(self.source, **self._network)):
+            try:
+                judged, _ = self._judge(node=node)
+            except (EvidenceRefused, GatewayUnavailable) as err:
+                failure = err
+                continue
+            if judged.result.is_accepted:
+                return judged
+            code = judged.result.code or "not_accepted"
+            failure = EvidenceRefused(code, f"worker {node} is refused: {code}", judged.result)
+        raise failure or GatewayUnavailable(
+            "evidence_unavailable", "the gateway names no worker", was_answered=True
+        )
+
+    def _judge(self, *, node: str | None) -> tuple[Judged, bytes]:
+        """The verdict on what was asked for with a fresh nonce, and the keys that were offered.
+
+        A worker's Evidence came through the gateway: no connection of ours is bound to it.
+
+        Raises: EvidenceRefused: it cannot be read; GatewayUnavailable.
+        """
         nonce = Nonce(self.rng(NONCE_BYTES))
-        delivery = self._ask(nonce)  # 1
+        delivery = self._ask(
+            lambda: fetch_evidence(
+                self.source, nonce=nonce, node=node, with_keys=node is None, **self._network
+            )
+        )
         at = self.utc_now()
         try:
             bundle = parse_bundle(delivery.evidence)
@@ -67,29 +104,27 @@ class GatewayVerifier:
                 files=EndorsementFiles(),
                 jwks=None,
                 nras=None,
-                tls_key_sha256=delivery.tls_key_sha256,
+                tls_key_sha256=delivery.tls_key_sha256 if node is None else None,
                 policy=self.policy,
                 anchors=self.anchors,
                 at=at,
             )
-            result = judge("bundle", self._complete(request))  # 2, 3
+            result = judge("bundle", self._complete(request))
         except FetchFailed as err:
             raise GatewayUnavailable(err.code, str(err), was_answered=True) from err
         except AttestationError as err:
-            said = f"the gateway's evidence is refused: {err.code}: {err}"
+            said = f"the evidence is refused: {err.code}: {err}"
             raise EvidenceRefused(err.code, said, None) from err
-        return open_session(result, bundle.keyset, delivery.keys, at=at, mode=self.mode)
+        return Judged(result=result, keyset=bundle.keyset), delivery.keys
 
-    def _ask(self, nonce: Nonce) -> Delivery:
+    @property
+    def _network(self) -> dict[str, Any]:
+        return {"ca_file": self.ca_file, "proxy": self.proxy, "timeout_s": self.timeout_s}
+
+    def _ask(self, fetch: Callable[[], T]) -> T:
+        """Raises: GatewayUnavailable."""
         try:
-            return fetch_evidence(
-                self.source,
-                nonce=nonce,
-                ca_file=self.ca_file,
-                proxy=self.proxy,
-                timeout_s=self.timeout_s,
-                with_keys=True,
-            )
+            return fetch()
         except EvidenceUnavailable as err:
             raise GatewayUnavailable(err.code, str(err), was_answered=err.was_answered) from err
         except FetchConfigError as err:  # no CA certificates where they should be

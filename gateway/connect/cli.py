@@ -186,6 +186,9 @@ def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
         raise _refused(err, target) from err
     except GatewayUnavailable as err:
         raise _unavailable(err) from err
+    if session.is_blind:
+        show_verdict(session.gateway_result)
+        click.echo(f"\nit opens nothing; requests are sealed to {session.sealed_to.replica}:")
     show_verdict(session.result)
     return session
 
@@ -234,7 +237,7 @@ def _announce(console: _Console, target: Target, session: "Session", host: str, 
     shown = f"[{host}]" if ":" in host else host
     keys = f"requests without a key of their own get yours ({KEY_VARIABLE} or --key-file)"
     console.say(
-        f"\nverified {target.url} ({session.keyset.mode}), good until "
+        f"\nverified {target.url} ({session.gateway.mode}), good until "
         f"{session.not_after:%H:%M:%S} UTC and renewed before that\n"
         f"listening: OPENAI_BASE_URL=http://{shown}:{port}/v1\n"
         + (keys if target.key else "requests need an API key of their own")

@@ -163,6 +163,6 @@ def _receipt(
         signed = SignedReceipt.parse(answer.content)
     except AttestationError as err:
         return None, err.code
-    keys = stage.keeper.require().keyset.receipt
+    keys = stage.keeper.require().receipt_keys
     checks = check_receipt(signed, keys, request=request, response=response)
     return signed.receipt.outcome, failing_code(checks)

@@ -69,7 +69,7 @@ def require_signed(running: Processes, receipt: dict[str, Any]) -> None:
     """By a key that the running gateway attests."""
     url = f"{running.base_url}/v1"
     keeper = gateway_keeper(url, policy="development", ca_file=running.config.paths.ca_cert)
-    SignedReceipt.parse(json.dumps(receipt).encode()).verify(keeper.require().keyset.receipt)
+    SignedReceipt.parse(json.dumps(receipt).encode()).verify(keeper.require().receipt_keys)
 
 
 def test_a_killed_worker_leaves_error_events_and_true_receipts(running: Processes) -> None:

@@ -1,6 +1,7 @@
 """Do our own clients speak to the real gateway, sealed, and through a change of its keys?"""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from attestation.transport import (
     EvidenceRefused,
     async_client_over,
     attested_client,
+    client_over,
     gateway_keeper,
 )
 from tests.e2e.support import Installation, installation
@@ -96,3 +98,53 @@ def test_the_production_policy_sends_a_simulated_gateway_nothing(running: Instal
     ):
         client.get(f"{url}/models")
     assert caught.value.code == "untrusted_root"
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Installation]:
+    """A gateway that opens nothing."""
+    folder = tmp_path_factory.mktemp("blind")
+    with installation(folder, tiny_model, gateway__mode="pass-through") as running:
+        yield running
+
+
+def test_through_a_gateway_that_cannot_read(blind: Installation) -> None:
+    url = f"{blind.base_url}/v1"
+    keeper = gateway_keeper(url, **options(blind), mode="pass-through")
+    http: Any = client_over(keeper, url, ca_file=blind.config.paths.ca_cert)
+    with openai.OpenAI(base_url=url, api_key=blind.key, http_client=http, max_retries=0) as client:
+        whole = client.chat.completions.create(
+            model=blind.model, messages=messages(), max_tokens=8, temperature=0
+        )
+        stream = client.chat.completions.create(
+            model=blind.model, messages=messages(), max_tokens=8, temperature=0, stream=True
+        )
+        text = "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
+    assert text == whole.choices[0].message.content
+    session = keeper.require()
+    assert (session.gateway.mode, session.gateway.ohttp) == ("pass-through", ())
+    assert session.sealed_to.replica == "worker-0"
+    assert session.receipt_keys != session.gateway.receipt
+
+
+def test_a_blind_gateway_refuses_a_stranger(blind: Installation) -> None:
+    url = f"{blind.base_url}/v1"
+    http: Any = attested_client(url, **options(blind))
+    with (
+        openai.OpenAI(
+            base_url=url, api_key="sk-starshade-nobody", http_client=http, max_retries=0
+        ) as client,
+        pytest.raises(openai.AuthenticationError) as caught,
+    ):
+        client.chat.completions.create(model=blind.model, messages=messages())
+    assert caught.value.code == "invalid_api_key"
+
+
+def test_who_insists_on_a_blind_gateway_sends_another_one_nothing(running: Installation) -> None:
+    url = f"{running.base_url}/v1"
+    with (
+        attested_client(url, **options(running), mode="pass-through") as client,
+        pytest.raises(EvidenceRefused) as caught,
+    ):
+        client.get(f"{url}/models")
+    assert caught.value.code == "session_not_accepted"

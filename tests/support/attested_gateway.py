@@ -63,6 +63,9 @@ class AttestedGateway:
     tls_sha256: bytes | None = None  # named in the keyset instead of the certificate's
     keyset_lifetime: timedelta = timedelta(hours=1)
     flip_bit: bool = False  # of the quote
+    workers: tuple[str, ...] = ()  # behind a gateway that passes through, which has no key then
+    worker_mode: Mode = "pass-through"
+    flipped_workers: tuple[str, ...] = ()  # whose quote has a bit flipped
     attest_delay_s: float = 0.0
     media_type: str = "text/plain"  # of answers
     cut: bool = False  # answers end without their final chunk
@@ -70,11 +73,13 @@ class AttestedGateway:
     num_attested: int = 0
     opened: list[bhttp.Request] = field(default_factory=list)
     posted: list[bytes] = field(default_factory=list)
+    credentials: list[str | None] = field(default_factory=list)  # outside the seal
 
     def __post_init__(self) -> None:
         self._app = Starlette(
             routes=[
                 Route("/v1/attestation", self._attestation),
+                Route("/v1/nodes", self._nodes),
                 Route("/.well-known/ohttp-gateway", self._keys),
                 Route("/.well-known/ohttp-gateway", self._ohttp, methods=["POST"]),
             ]
@@ -93,19 +98,25 @@ class AttestedGateway:
         now = datetime.now(UTC)  # noqa: TID251 - tests are a process edge
         config = (self.attested or self.key).config
         spki = self.tls_sha256 or key_sha256(self.certificate)
+        worker = request.query_params.get("node")
+        key = OhttpKey(key_id=config.key_id, kem=config.kem_id, config_sha256=config.sha256)
         keyset = build_keyset(
             not_after=now + self.keyset_lifetime,
-            replica="gateway",
-            mode=self.mode,
-            ohttp=[OhttpKey(key_id=config.key_id, kem=config.kem_id, config_sha256=config.sha256)],
-            tls=[TlsKey(spki_sha256=spki.hex(), host="127.0.0.1")],
+            replica=worker or "gateway",
+            mode=self.mode if worker is None else self.worker_mode,
+            ohttp=[] if worker is None and self.workers else [key],
+            tls=[TlsKey(spki_sha256=spki.hex(), host="127.0.0.1")] if worker is None else [],
             policy_sha256="cd" * 32,
         )
         nonce = parse_nonce(request.query_params["nonce"])
         bundle: dict[str, Any] = json.loads(make_bundle(self.tee, nonce, keyset, now).to_json())
-        if self.flip_bit:
+        if self.flip_bit or worker in self.flipped_workers:
             bundle["quote_b64"] = _flipped(bundle["quote_b64"])
         return JSONResponse(bundle)
+
+    async def _nodes(self, _request: Request) -> Response:
+        entries = [{"id": name, "state": "verified"} for name in self.workers]
+        return JSONResponse({"object": "list", "data": entries})
 
     async def _keys(self, _request: Request) -> Response:
         keys = serialize_key_configs([self.key.config])
@@ -114,6 +125,7 @@ class AttestedGateway:
     async def _ohttp(self, request: Request) -> Response:
         body = await request.body()
         self.posted.append(body)
+        self.credentials.append(request.headers.get("authorization"))
         if self.outer_reply is not None:
             return self.outer_reply
         opened = ServerRequest({self.key.config.key_id: self.key})

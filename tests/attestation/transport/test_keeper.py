@@ -32,8 +32,9 @@ class FakeVerifier:
         # A session's verdict and keys are not looked at by the keeper.
         return Session(
             result=None,  # type: ignore[arg-type]
-            keyset=None,  # type: ignore[arg-type]
-            keyset_sha256=f"{self.num_calls:064x}",
+            gateway_result=None,  # type: ignore[arg-type]
+            gateway=None,  # type: ignore[arg-type]
+            sealed_to=None,  # type: ignore[arg-type]
             key_config=None,  # type: ignore[arg-type]
             not_before=self.now,
             not_after=self.now + TERM,
@@ -74,7 +75,7 @@ def test_threads_and_loops_wait_for_the_same_one(
         while verifier.num_calls == 0:
             pass
         verifier.gate.set()
-        sessions = {future.result(10).keyset_sha256 for future in [*waiting, on_loop]}
+        sessions = {id(future.result(10)) for future in [*waiting, on_loop]}
     assert verifier.num_calls == 1
     assert len(sessions) == 1
 

@@ -29,8 +29,9 @@ class FakeVerifier:
         at = now()
         return Session(
             result=None,  # type: ignore[arg-type]
-            keyset=None,  # type: ignore[arg-type]
-            keyset_sha256="",
+            gateway_result=None,  # type: ignore[arg-type]
+            gateway=None,  # type: ignore[arg-type]
+            sealed_to=None,  # type: ignore[arg-type]
             key_config=None,  # type: ignore[arg-type]
             not_before=at,
             not_after=at + self.term,
