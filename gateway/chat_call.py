@@ -8,6 +8,7 @@ from gateway.schemas import inner_body, parse_chat_request
 from telemetry import semconv
 
 CHAT_PATH: Final = "/v1/chat/completions"
+_WRITTEN: Final = ("content", "tool_calls", "reasoning_content", "reasoning")
 
 
 def chat_call(body: bytes) -> Call:
@@ -30,6 +31,6 @@ def chat_reader(*, wants_usage: bool) -> ChunkReader:
 
 
 def _has_text(choice: dict[str, Any]) -> bool:
-    """A call that is written is text as well."""
+    """A call that is written is text as well; so is what servers behind an adapter think aloud."""
     delta = choice["delta"]
-    return bool(delta.get("content") or delta.get("tool_calls"))
+    return any(delta.get(name) for name in _WRITTEN)

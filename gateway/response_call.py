@@ -46,6 +46,9 @@ class ResponseReader:
             facts.timeline.mark_chunk(now_ns)
         elif kind == "error":
             facts.fail(public_code(event["code"]), status=200)
+        elif kind == "response.failed":
+            facts.fail(public_code((event["response"]["error"] or {}).get("code")), status=200)
+            return EventUse.END
         elif kind in _ENDS:
             _take_response(event["response"], facts)
             return EventUse.END
