@@ -25,7 +25,16 @@ from gateway.problems import GatewayError
 from gateway.receipts import OpenReceipt
 from gateway.refusals import RefusalNotes
 from gateway.reloading import reload_on_hangup
-from gateway.routes import description, evidence, health, inference, keys, models, receipts
+from gateway.routes import (
+    description,
+    evidence,
+    health,
+    inference,
+    keys,
+    models,
+    operating,
+    receipts,
+)
 from gateway.services import Services
 from gateway.shaping import StreamShaper
 from gateway.witness import Witness
@@ -51,6 +60,8 @@ ROUTES = (
     Route(OHTTP_PATH, keys.encapsulated, methods=["POST"]),
     Route(EHBP_KEY_PATH, keys.ehbp_key),
     Route(TNG_PATH, keys.tng, methods=["POST"]),
+    Route("/metrics", operating.metrics),
+    Route("/admin/tenants", operating.tenants),
     Route("/openapi.json", description.openapi),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),

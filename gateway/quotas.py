@@ -24,11 +24,27 @@ _NS_PER_S: Final = 1_000_000_000
 _NS_PER_MS: Final = 1_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUse:
+    """How much of what one tenant has taken; None where there is no limit."""
+
+    tenant: str
+    num_open: int
+    max_open: int | None
+    requests_per_minute: int | None
+    remaining_requests: int | None
+    tokens_per_minute: int | None
+    remaining_tokens: int | None
+
+
 @dataclass(slots=True)
 class _Account:
-    """What one tenant has taken."""
+    """What one tenant has taken, and what it could when it last asked."""
 
     num_open: int = 0
+    max_open: int = 0
+    requests: Rate | None = None
+    tokens: Rate | None = None
     requests_full_ns: int = 0
     tokens_full_ns: int = 0
 
@@ -56,22 +72,23 @@ class Quotas:
 
         Raises: GatewayError `rate_limit_exceeded`.
         """
-        account = self._account(principal.tenant)
-        limits = principal.limits
-        max_open = _chosen(limits.open_requests, self.defaults.open_requests)
+        account, limits, defaults = self._account(principal.tenant), principal.limits, self.defaults
+        max_open = account.max_open = _chosen(limits.open_requests, defaults.open_requests)
+        account.requests = _rate(limits.requests_per_minute, defaults.requests_per_minute)
+        account.tokens = _rate(limits.tokens_per_minute, defaults.tokens_per_minute)
         if max_open and account.num_open >= max_open:
             raise _refusal(
                 f"{max_open} requests of this tenant are open, as many as may be.",
                 {"retry-after": str(OPEN_RETRY_S)},
             )
-        admission = Admission(
-            quotas=self,
-            account=account,
-            requests=_rate(limits.requests_per_minute, self.defaults.requests_per_minute),
-            tokens=_rate(limits.tokens_per_minute, self.defaults.tokens_per_minute),
-        )
+        admission = Admission(quotas=self, account=account)
         admission.count()
         return admission
+
+    def use(self) -> list[TenantUse]:
+        """Of the tenants that have asked lately, by name."""
+        now_ns = self.clock_ns()
+        return [_use(name, account, now_ns) for name, account in sorted(self._accounts.items())]
 
     def _account(self, tenant: str) -> _Account:
         account = self._accounts.get(tenant)
@@ -91,13 +108,11 @@ class Quotas:
 class Admission:
     """One request's claim: `admit` before it is sent on, `end` when it has ended."""
 
-    def __init__(
-        self, *, quotas: Quotas, account: _Account, requests: Rate | None, tokens: Rate | None
-    ) -> None:
+    def __init__(self, *, quotas: Quotas, account: _Account) -> None:
         self._quotas = quotas
         self._account = account
-        self._requests = requests
-        self._tokens = tokens
+        self._requests = account.requests  # a limit that changes meanwhile is for later ones
+        self._tokens = account.tokens
         self._call: Call | None = None
         self._reserved_tokens = 0
         self._is_open = False
@@ -194,6 +209,23 @@ def duration(span_ns: int) -> str:
         return f"{math.ceil(span_ns / _NS_PER_MS)}ms"
     minutes, seconds = divmod(math.ceil(span_ns / _NS_PER_S), 60)
     return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+def _use(tenant: str, account: _Account, now_ns: int) -> TenantUse:
+    requests, tokens = account.requests, account.tokens
+    return TenantUse(
+        tenant=tenant,
+        num_open=account.num_open,
+        max_open=account.max_open or None,
+        requests_per_minute=None if requests is None else requests.limit,
+        remaining_requests=_left(requests, account.requests_full_ns, now_ns),
+        tokens_per_minute=None if tokens is None else tokens.limit,
+        remaining_tokens=_left(tokens, account.tokens_full_ns, now_ns),
+    )
+
+
+def _left(rate: Rate | None, full_ns: int, now_ns: int) -> int | None:
+    return None if rate is None else gcra.remaining(rate, full_ns, now_ns=now_ns)
 
 
 def _chosen(own: int | None, default: int | None) -> int:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
+from gateway.counts import RequestCounts
 from gateway.doors.terminate import EdgeDoors
 from gateway.drain import Drain
 from gateway.observe import Tracing
@@ -31,6 +32,7 @@ class Services:
     receipts: ReceiptBook
     audit: AuditLog
     quotas: Quotas
+    counts: RequestCounts
     tracing: Tracing
     drain: Drain
     attester: Attester | None

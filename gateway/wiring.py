@@ -39,6 +39,7 @@ from gateway.audit_head import HeadFile
 from gateway.auth import Authenticator, TenantLimits
 from gateway.collateral import Completer, Roots
 from gateway.config import StarshadeConfig
+from gateway.counts import RequestCounts
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
 from gateway.doors.terminate import EdgeDoors
@@ -152,6 +153,7 @@ def build_gateway_app(
         receipts=receipts,
         audit=audit,
         quotas=_quotas(config, clocks),
+        counts=RequestCounts(),
         tracing=tracing,
         drain=drain,
         attester=_gateway_attester(config, trust, directory, receipts, doors, open_guest),

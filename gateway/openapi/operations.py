@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.openapi.answers import BOOLEAN, STRING, closed, constant, list_of, or_null, ref
+from gateway.openapi.answers import BOOLEAN, COUNT, STRING, closed, constant, list_of, or_null, ref
 
 Json = dict[str, Any]
 
@@ -73,6 +73,15 @@ _NONCE: Final[Json] = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
+_TENANT_USE: Final = closed(
+    tenant=STRING,
+    open_requests=COUNT,
+    max_open_requests=or_null(COUNT),
+    requests_per_minute=or_null(COUNT),
+    remaining_requests=or_null(COUNT),
+    tokens_per_minute=or_null(COUNT),
+    remaining_tokens=or_null(COUNT),
+)
 _NODE: Final[Json] = {"name": "node", "in": "query", "schema": STRING}
 _NODE_ENTRY: Final = closed(
     id=STRING,
@@ -204,6 +213,20 @@ OPERATIONS: Final = (
         summary="Whether a verified worker can be reached",
         answers={JSON: closed(status=constant("ready"), simulated=BOOLEAN, models=list_of(STRING))},
         statuses=_OPEN,
+    ),
+    Operation(
+        path="/metrics",
+        summary="Counts for operators, in Prometheus' text format",
+        answers={"text/plain": STRING},
+        statuses=_KEYED,
+        needs_key=True,
+    ),
+    Operation(
+        path="/admin/tenants",
+        summary="What tenants use of what they may",
+        answers={JSON: closed(object=constant("list"), data=list_of(_TENANT_USE))},
+        statuses=_KEYED,
+        needs_key=True,
     ),
     Operation(
         path="/openapi.json",

@@ -50,6 +50,7 @@ async def _serve(request: Request, endpoint: Endpoint) -> Response:
         route=endpoint.path,
         operation=endpoint.operation,
     )
+    trace.at_end(services.counts.ended)
     receipt = open_receipt(request)
     if receipt is not None:
         receipt.facts = trace.facts

@@ -53,6 +53,7 @@ async def _passed_on(request: Request, services: Services) -> Response:
     trace = services.tracing.start_chat(
         request_id=services.new_request_id(), traceparent=None, route=request.url.path
     )
+    trace.at_end(services.counts.ended)
     try:
         principal = await authenticated(request)
         trace.facts.tenant = tenant_in_spans(principal.tenant)

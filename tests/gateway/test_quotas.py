@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gateway.auth import Principal, Scope, TenantLimits
@@ -279,3 +280,30 @@ def test_a_key_is_good_for_its_scopes_alone(tmp_path: Path) -> None:
         sent = stack.client.post("/v1/chat/completions", json=chat_body(), headers=headers)
         assert (sent.status_code, error_of(sent)["code"]) == (403, "insufficient_scope")
         assert stack.client.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_operators_see_counts_and_who_uses_what(tmp_path: Path) -> None:
+    with running_stack(tmp_path, gateway__quota__requests_per_minute=5) as stack:
+        assert stack.chat().status_code == 200
+        assert stack.chat(model="none").status_code == 404
+
+        def get(path: str, *scopes: Scope) -> httpx.Response:
+            key = make_key(stack.config, tenant="ops", scopes=scopes)
+            return stack.client.get(path, headers={"authorization": f"Bearer {key}"})
+
+        for path, scope in (("/metrics", Scope.METRICS), ("/admin/tenants", Scope.ADMIN)):
+            refused = get(path, *set(Scope) - {scope})
+            assert (refused.status_code, refused.json()["code"]) == (403, "insufficient_scope")
+        page = get("/metrics", Scope.METRICS)
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = page.text.splitlines()
+        chats = 'starshade_requests_total{path="/v1/chat/completions"'
+        assert f'{chats},code="ok"}} 1' in lines
+        assert f'{chats},code="model_not_found"}} 1' in lines
+        assert 'starshade_worker_serving{worker="worker-0"} 1' in lines
+        assert "starshade_open_requests 0" in lines
+        assert re.search(r'^starshade_tokens_total\{type="output"\} [1-9]', page.text, re.MULTILINE)
+        (use,) = get("/admin/tenants", Scope.ADMIN).json()["data"]
+        assert (use["tenant"], use["open_requests"], use["max_open_requests"]) == ("acme", 0, 192)
+        assert (use["requests_per_minute"], use["remaining_requests"]) == (5, 3)
+        assert (use["tokens_per_minute"], use["remaining_tokens"]) == (None, None)
