@@ -191,4 +191,8 @@ def _ehbp_door(services: Services, limits: RequestLimits) -> Sequence[Middleware
     doors = services.doors
     if not isinstance(doors, TerminatingDoors):
         return ()
-    return (Middleware(EhbpDoor, keys=doors.keys, limits=limits, rng=os.urandom),)
+    return (
+        Middleware(
+            EhbpDoor, keys=doors.keys, limits=limits, unopened=doors.unopened, rng=os.urandom
+        ),
+    )

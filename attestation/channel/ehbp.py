@@ -115,8 +115,9 @@ class EhbpClientRequest:
 class EhbpServerRequest:
     """Opens one request body as it arrives and seals its response.
 
-    ``keys`` are tried in order on the first frame; ``key_id`` is known (else None) once one fits,
-    and with ``enc`` names the request in a replay cache.
+    ``keys`` are tried on the first frame, those for this protocol alone before the others;
+    ``key_id`` is known (else None) once one fits, and with ``enc`` names the request in a replay
+    cache.
 
     Raises: DecryptFailed for an ``enc`` of another length.
     """
@@ -128,7 +129,8 @@ class EhbpServerRequest:
     ) -> None:
         if len(enc) != FIELD_BYTES:
             raise DecryptFailed("malformed")
-        self._keys = tuple(key for key in keys if key.config.offers(SUITE))
+        able = (key for key in keys if key.config.offers(SUITE))
+        self._keys = sorted(able, key=lambda key: key.config.symmetric != OFFER.symmetric)
         self._frames = FrameOpener(self._open_frame, limits)
         self._context: RecipientContext | None = None
         self._is_finished = False

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from attestation.channel import ChannelError, ChunkLimits, DecryptFailed, Rng, ehbp
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.inner import door_of, marked, replaying
-from gateway.doors.opening import open_body, refusal
+from gateway.doors.opening import UnopenedBytes, open_body, refusal
 from gateway.limits import BodyLimit, RequestLimits
 from gateway.problems import EHBP_KEY, GatewayError, key_config_response, response_for
 
@@ -29,8 +29,17 @@ _CHANGED_FIELDS: Final = frozenset({_KEY_FIELD, b"content-length", b"transfer-en
 class EhbpDoor:
     """Middleware: requests without the protocol's field pass as they are."""
 
-    def __init__(self, app: ASGIApp, *, keys: ChannelKeys, limits: RequestLimits, rng: Rng) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: ChannelKeys,
+        limits: RequestLimits,
+        unopened: UnopenedBytes,
+        rng: Rng,
+    ) -> None:
         self._app = app
+        self._unopened = unopened
         self._keys = keys
         self._limits = ChunkLimits(max_body_bytes=limits.max_sealed_bytes)
         self._rng = rng
@@ -65,7 +74,7 @@ class EhbpDoor:
                 ehbp.parse_field(values[0].decode("latin-1")),
                 limits=self._limits,
             )
-            body = await open_body(_stream(scope, receive), opened)
+            body = await open_body(_stream(scope, receive), opened, self._unopened)
         except ChannelError as err:
             raise refusal(err) from None
         if opened.key_id is None:

@@ -33,7 +33,7 @@ from attestation.channel import (
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.answers import SealedAnswer
 from gateway.doors.inner import door_of, inner_scope, replaying
-from gateway.doors.opening import open_body, refusal, sealed_date
+from gateway.doors.opening import UnopenedBytes, open_body, refusal, sealed_date
 from gateway.problems import GatewayError, response_for
 
 DOOR: Final = "ohttp"
@@ -56,9 +56,16 @@ class OhttpDoor:
     """The endpoint of encapsulated requests; what is inside runs through the app that it is in."""
 
     def __init__(
-        self, *, keys: ChannelKeys, limits: ChunkLimits, rng: Rng, is_padded: bool
+        self,
+        *,
+        keys: ChannelKeys,
+        limits: ChunkLimits,
+        unopened: UnopenedBytes,
+        rng: Rng,
+        is_padded: bool,
     ) -> None:
         self._keys = keys
+        self._unopened = unopened
         self._limits = limits
         self._rng = rng
         self._is_padded = is_padded
@@ -103,7 +110,7 @@ class OhttpDoor:
 
     async def _open_chunked(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
         sealed = ServerRequest(self._keys.opening(), limits=self._limits)
-        message = await open_body(stream, sealed)
+        message = await open_body(stream, sealed, self._unopened)
         if sealed.key_id is None or sealed.enc is None:
             raise DecryptFailed("malformed")
         sealer = sealed.response_sealer(rng=self._rng)
@@ -117,7 +124,7 @@ class OhttpDoor:
         return OpenedRequest(message=message, key_id=sealed.key_id, enc=sealed.enc, answer=answer)
 
     async def _open_plain(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
-        body = await open_body(stream, _Unopened())
+        body = await open_body(stream, _Whole(), self._unopened)
         limit = self._limits.max_body_bytes
         sealed = PlainServerRequest(self._keys.opening(), body, max_body_bytes=limit)
         answer = partial(
@@ -137,7 +144,7 @@ class OhttpDoor:
             self._keys.forget_request(opened.key_id, opened.enc)
 
 
-class _Unopened:
+class _Whole:
     """Collects a body that only opens as a whole."""
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -34,18 +34,47 @@ class BodyOpener(Protocol):
         ...
 
 
-async def open_body(stream: AsyncIterator[bytes], opener: BodyOpener) -> bytes:
-    """The whole verified plaintext.
+class UnopenedBytes:
+    """What strangers may make a process hold: all bodies together that are not opened yet.
 
-    Raises: ChannelError; GatewayError of the stream's own limits, and `client_disconnected`.
+    Who sent one is only known when it is open, so no bound of a client's own can count before.
     """
-    opened = bytearray()
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+
+    def take(self, num_bytes: int) -> None:
+        """Raises: GatewayError `overloaded`, and then nothing was taken."""
+        if self._num_bytes + num_bytes > self._max_bytes:
+            raise GatewayError("overloaded", "Too many sealed requests arrive; retry shortly.")
+        self._num_bytes += num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        self._num_bytes -= num_bytes
+
+
+async def open_body(
+    stream: AsyncIterator[bytes], opener: BodyOpener, unopened: UnopenedBytes | None = None
+) -> bytes:
+    """The whole verified plaintext; what it takes meanwhile counts towards `unopened`.
+
+    Raises: ChannelError; GatewayError of the stream's own limits, `client_disconnected`,
+    `overloaded`.
+    """
+    opened, num_taken = bytearray(), 0
     try:
         async for data in stream:
+            if unopened is not None:
+                unopened.take(len(data))
+                num_taken += len(data)
             for chunk in opener.feed(data):
                 opened += chunk
     except ClientDisconnect:
         raise GatewayError("client_disconnected", "The client went away.") from None
+    finally:
+        if unopened is not None:
+            unopened.give_back(num_taken)
     for chunk in opener.finish() or ():
         opened += chunk
     return bytes(opened)

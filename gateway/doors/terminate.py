@@ -12,6 +12,7 @@ from attestation.channel import ehbp, serialize_key_configs
 from attestation.keyset import Mode, OhttpKey
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.opening import UnopenedBytes
 from gateway.doors.tng import TngDoor
 
 
@@ -65,10 +66,19 @@ class TerminatingDoors:
     mode: Final = "terminate"
 
     def __init__(
-        self, *, keys: ChannelKeys, ohttp: OhttpDoor, tng: TngDoor, has_bare_list: bool
+        self,
+        *,
+        keys: ChannelKeys,
+        unopened: UnopenedBytes,
+        ohttp: OhttpDoor,
+        tng: TngDoor,
+        has_bare_list: bool,
     ) -> None:
-        """`has_bare_list` is for clients that read one configuration, not a list."""
+        """`has_bare_list` is for clients that read one configuration, not a list; `keys` and
+        `unopened` are those of all doors, EHBP's too.
+        """
         self.keys = keys
+        self.unopened = unopened
         self._ohttp = ohttp
         self._tng = tng
         self._has_bare_list = has_bare_list

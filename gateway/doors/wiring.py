@@ -3,12 +3,14 @@
 import os
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
 from gateway.audit import CHANNEL_KEYS_ROTATED, AuditLog
 from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
 from gateway.doors.ohttp import OhttpDoor
+from gateway.doors.opening import UnopenedBytes
 from gateway.doors.terminate import EdgeDoors, TerminatingDoors
 from gateway.doors.tng import TngDoor
 from gateway.drain import Drain
@@ -16,6 +18,9 @@ from gateway.limits import RequestLimits
 from gateway.passthrough import PassThroughDoors
 from gateway.process import utc_now
 from gateway.workers import WorkerDirectory
+
+MIN_UNOPENED_BYTES: Final = 64 << 20
+MIN_UNOPENED_BODIES: Final = 8  # of the largest size, where that is more
 
 
 def build_doors(
@@ -42,14 +47,17 @@ def build_doors(
             CHANNEL_KEYS_ROTATED, {"active": _ids(event.activated), "erased": _ids(event.erased)}
         ),
     )
+    unopened = UnopenedBytes(max(MIN_UNOPENED_BYTES, MIN_UNOPENED_BODIES * limits.max_sealed_bytes))
     ohttp = OhttpDoor(
         keys=keys,
+        unopened=unopened,
         limits=ChunkLimits(max_body_bytes=limits.max_sealed_bytes),
         rng=os.urandom,
         is_padded=settings.privacy.padding,
     )
     return TerminatingDoors(
         keys=keys,
+        unopened=unopened,
         ohttp=ohttp,
         tng=TngDoor(keys=keys, door=ohttp, is_offered=settings.tng),
         has_bare_list=settings.bare_key_list,

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from attestation import collect
-from attestation.channel import ChunkLimits
+from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer
 from attestation.policy import AppraisalPolicy
 from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
@@ -59,6 +59,7 @@ _log = logging.getLogger(__name__)
 _SEED_BITS: Final = 64
 RECEIPT_ID_BYTES: Final = 16
 _MAX_ENCAPSULATED_BYTES: Final = 1 << 30
+_OFFERS_TO_CLIENTS: Final = (KeyOffer(), KeyOffer(kem_id=KEM_XWING))
 _MAX_YIELD_S: Final = 0.005  # [docs/decisions/0011]
 
 
@@ -96,6 +97,7 @@ def build_worker_app(
         keys=ChannelKeys(
             clock_s=time.monotonic,
             utc_now=utc_now,
+            offers=_OFFERS_TO_CLIENTS if is_blind_edge else (KeyOffer(),),
             period_s=config.worker.key_rotation_s,
         ),
         limits=ChunkLimits(

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from attestation.channel import (
 )
 from attestation.channel.kem import KEM_XWING
 from attestation.channel.padding import padded_length
+from attestation.receipt import response_digest
 from tests.gateway.doors.clients import (
     ask_chunked,
     ask_plain,
@@ -301,3 +303,51 @@ def test_a_cut_answer_does_not_open_as_whole(stack: Stack) -> None:
     with pytest.raises(DecryptFailed) as caught:
         sealed.response_opener().open_message(answer[:-17])
     assert caught.value.detail == "truncated"
+
+
+def test_a_beat_for_every_stream_of_a_gateway(tmp_path: Path) -> None:
+    """Sealed and plain; the receipt is over what the app said, not over the filler."""
+    with running_stack(tmp_path, gateway__privacy__fixed_cadence=True) as stack:
+        sealed = ask_chunked(stack, inner_request(stack, chat_body(stream=True)))
+        plain = stack.chat(stream=True)
+        for content, fields in (
+            (sealed.content, dict(sealed.fields)),
+            (plain.content, dict(plain.headers)),
+        ):
+            assert len(content) % 256 == 0
+            said = [e for e in content.split(b"\n\n") if e.startswith(b"data:")]
+            assert said[-1] == b"data: [DONE]"
+            receipt = stack.client.get(f"/v1/receipts/{fields['starshade-receipt']}").json()
+            digest = response_digest(content, is_streamed=True)
+            assert receipt["receipt"]["response_sha256"] == digest
+
+
+def test_bodies_that_are_not_opened_yet_are_bounded_together(tmp_path: Path) -> None:
+    with running_stack(tmp_path) as stack:
+        doors = stack.gateway.app.services.doors
+        unopened = doors.unopened
+        unopened._max_bytes = 100_000
+        _, body = seal_chunked(stack, inner_request(stack))
+        is_held, may_end = threading.Event(), threading.Event()
+        announced = (0x8000_0000 | 100_000).to_bytes(4, "big")  # a chunk that never comes whole
+
+        def slow() -> Iterator[bytes]:
+            yield body[:39] + announced + bytes(90_000)
+            is_held.set()
+            assert may_end.wait(20)
+
+        headers = {"content-type": CHUNKED_REQUEST_TYPE}
+        holding = threading.Thread(
+            target=lambda: stack.client.post("/ohttp", content=slow(), headers=headers)
+        )
+        holding.start()
+        assert is_held.wait(20)
+        wait_until(lambda: unopened._num_bytes >= 90_000)
+        large = ClientRequest(key_list(stack)[0], rng=os.urandom).seal_message(bytes(20_000))
+        over = post(stack, large)
+        assert (over.status_code, over.json()["code"]) == (503, "overloaded")
+        assert stack.chat().status_code == 200  # who is known is not held up
+        may_end.set()
+        holding.join()
+        wait_until(lambda: unopened._num_bytes == 0)
+        assert post(stack, body).status_code == 200

@@ -107,8 +107,10 @@ def test_plain_ohttp(blind: Stack) -> None:
     assert bhttp.parse_response(sealed.open_response(answer.content)).status == 200
 
 
-def test_the_pending_key_opens_too(blind: Stack) -> None:
-    assert ask(blind, key_list(blind)[1]).status == 200
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_every_key_of_the_list_opens(blind: Stack, index: int) -> None:
+    """X25519 and X-Wing, Active and Pending."""
+    assert ask(blind, key_list(blind)[index]).status == 200
 
 
 def test_the_gateway_has_nothing_to_open_with(blind: Stack) -> None:
@@ -219,7 +221,7 @@ def test_keys_of_a_worker_open_through_its_rotation(tmp_path: Path) -> None:
     with running_stack(tmp_path, gateway__mode="pass-through") as stack:
         app, worker = stack.gateway.app, stack.worker.app
         (node,) = app.services.directory.nodes
-        first, second = key_list(stack)
+        first, _, second, _ = key_list(stack)
         rotate(stack.worker, worker.state.keys)
         assert ask(stack, first).status == 200  # before the gateway has seen the change
         stack.gateway.run(app.services.directory.reattest(node))
