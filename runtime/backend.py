@@ -2,18 +2,22 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from runtime.interfaces import Runner, TokenSampler
 from runtime.models.config import ModelConfig
 from runtime.tokenizer import Tokenizer
-from runtime.weights.errors import UnsupportedModelError
+from runtime.weights.errors import MalformedModelError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from runtime.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[float], None]
+MAX_EMBEDDED_TOKENS: Final = 8192  # of one text: what embedding models are trained for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +51,20 @@ class Backend:
     new_runner: Callable[[int], Runner[Any]]
     count_blocks: Callable[[int], int]  # how many fit into so many bytes
     sampler: TokenSampler[Any]
+    embedder: "Embedder | None" = None  # of a model that says how to pool
 
 
 def load_backend(
     path: Path, settings: BackendSettings, on_progress: Progress | None = None
 ) -> Backend:
     """Blocks for as long as the model takes. Raises: RuntimeFault, OSError."""
+    backend = _load_fastest(path, settings, on_progress)
+    if backend.config.pooling == "none":
+        return backend
+    return replace(backend, embedder=_load_embedder(path, settings, backend))
+
+
+def _load_fastest(path: Path, settings: BackendSettings, on_progress: Progress | None) -> Backend:
     try:
         from runtime import native_runner  # noqa: F401 - is the compiled module there?
     except ImportError:
@@ -63,6 +75,23 @@ def load_backend(
     except UnsupportedModelError:
         # Sizes that no kernel has, or what torch refuses, too.
         return _load_torch(path, settings, on_progress)
+
+
+def _load_embedder(path: Path, settings: BackendSettings, backend: Backend) -> "Embedder":
+    """A second copy of the weights, since the compiled model tells no hidden states."""
+    from runtime.devices.registry import open_device
+    from runtime.embedder import Embedder
+    from runtime.model_runner import load_model
+
+    device = open_device("cpu", num_threads=settings.num_threads)
+    model = load_model(path, device=device, quantize=settings.quantize)
+    if model.weights_sha256 != backend.weights_sha256:
+        raise MalformedModelError("the model file has changed while it was loaded")
+    return Embedder(
+        model,
+        max_tokens=min(settings.context_of(model.config), MAX_EMBEDDED_TOKENS),
+        max_batch_tokens=settings.max_batch_tokens,
+    )
 
 
 def _load_native(path: Path, settings: BackendSettings, on_progress: Progress | None) -> Backend:

@@ -31,6 +31,15 @@ PromptTokens = Annotated[list[PromptTokenId], Field(min_length=1, max_length=MAX
 PromptText = Annotated[Text, Field(min_length=1)]
 
 
+def texts_of(value: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
+    """One or several, each a text or token ids."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value[0], int):
+        return [value]
+    return list(cast("list[str | list[int]]", value))
+
+
 class CompletionRequest(SamplingFields):
     """POST /v1/completions. ``repr`` shows no prompt."""
 
@@ -51,11 +60,7 @@ class CompletionRequest(SamplingFields):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(cast("list[str | list[int]]", self.prompt))
+        return texts_of(self.prompt)
 
     @property
     def wants_usage_chunk(self) -> bool:

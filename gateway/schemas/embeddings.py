@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gateway.schemas.completions import PromptText, PromptTokens
+from gateway.schemas.completions import PromptText, PromptTokens, texts_of
 from gateway.schemas.wire import ModelName, Wire, compact_json, parse_object, validated
 
 MAX_INPUTS: Final = 2048  # OpenAI's bound
@@ -23,6 +23,10 @@ class EmbeddingRequest(Wire):
     ) = Field(repr=False)
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = None
+
+    @property
+    def inputs(self) -> list[str | list[int]]:
+        return texts_of(self.input)
 
 
 def parse_embedding_request(body: bytes) -> EmbeddingRequest:

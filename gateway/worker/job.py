@@ -10,6 +10,7 @@ from gateway.worker.obfuscation import Filler
 from gateway.worker.outcome import Usage
 from gateway.worker.spelling import TokenSpelling
 from runtime import GrammarCompiler, GrammarSpec, SamplingParams, TokenLogprobs
+from runtime.embedding import TextEmbedder
 
 
 class ServiceTokenizer(Protocol):
@@ -40,6 +41,10 @@ class ServiceTokenizer(Protocol):
         """Raises: runtime.errors.InvalidPrompt."""
         ...
 
+    def encode_document(self, text: str) -> list[int]:
+        """Raises: runtime.errors.InvalidPrompt."""
+        ...
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Raises: IndexError."""
         ...
@@ -55,6 +60,7 @@ class ServedModel:
     grammars: GrammarCompiler | None
     unix_s: Callable[[], float]
     filler: Filler
+    embedder: TextEmbedder | None = None
 
     @property
     def spelling(self) -> TokenSpelling:

@@ -16,7 +16,7 @@ from gateway.problems import GatewayError
 from gateway.worker.bridge import EngineBridge, Generation
 from gateway.worker.chat_job import chat_job
 from gateway.worker.completion_job import completion_job
-from gateway.worker.embeddings import embedding_job
+from gateway.worker.embeddings import embed
 from gateway.worker.group import GenerationGroup
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
@@ -28,12 +28,12 @@ from runtime.sampling import SEED_BITS
 JobMaker = Callable[[ServedModel, InnerRequest], Awaitable[Job]]
 
 _MODELS_PATH: Final = "/v1/models"
+_EMBEDDINGS_PATH: Final = "/v1/embeddings"
 _JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
     {
         "/v1/chat/completions": chat_job,
         "/v1/completions": completion_job,
         "/v1/responses": response_job,
-        "/v1/embeddings": embedding_job,
     }
 )
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
@@ -67,6 +67,8 @@ class EngineService:
             return error_response(GatewayError(err.code, str(err), param=err.param))
 
     async def _answer(self, request: InnerRequest) -> InnerResponse:
+        if request.path == _EMBEDDINGS_PATH and request.method == "POST":
+            return await embed(self._model, request)
         make_job = _JOBS.get(request.path)
         if make_job is not None and request.method == "POST":
             job = await make_job(self._model, request)
@@ -77,7 +79,7 @@ class EngineService:
                 raise GatewayError(err.code, err.message, param=param) from err
         if request.path == _MODELS_PATH and request.method == "GET":
             return json_response(200, self._model_list())
-        if make_job is not None or request.path == _MODELS_PATH:
+        if make_job is not None or request.path in (_MODELS_PATH, _EMBEDDINGS_PATH):
             raise GatewayError("method_not_allowed", "This path has another method.")
         raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
 

@@ -52,6 +52,7 @@ from runtime import (
     RuntimeFault,
     StepStats,
 )
+from runtime.embedding import TextEmbedder
 from telemetry import semconv
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class LoadedEngine:
     max_context_tokens: int
     weights_sha256: str
     grammars: GrammarCompiler | None = None
+    embedder: TextEmbedder | None = None
 
 
 EngineLoader = Callable[[StarshadeConfig, Callable[[float], None], EngineObserver], LoadedEngine]
@@ -182,6 +184,7 @@ async def _load_worker(
             tokenizer=loaded.tokenizer,
             max_context_tokens=loaded.max_context_tokens,
             grammars=loaded.grammars,
+            embedder=loaded.embedder,
             unix_s=time.time,  # noqa: TID251 - the process edge
             filler=random_filler(os.urandom),
         ),
@@ -274,6 +277,7 @@ def load_model_engine(
         engine=engine,
         tokenizer=model.tokenizer,
         grammars=grammars,
+        embedder=model.embedder,
         max_context_tokens=engine.max_context_tokens,
         weights_sha256=model.weights_sha256,
     )

@@ -22,6 +22,7 @@ MAX_CONTEXT_TOKENS = 1 << 20
 
 RopeStyle: TypeAlias = Literal["interleaved", "half"]
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
+Pooling: TypeAlias = Literal["none", "mean", "last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +47,7 @@ class ModelConfig:
     ``windows``: per layer, 0 sees all; W: position i sees j with i - W < j <= i.
     Soft caps bound scores and logits to cap * tanh(x / cap); 0 means none.
     ``post_norms``: attention and feed-forward outputs are normed before they are added.
+    ``pooling``: which hidden states a text's embedding is of; "none": it makes no embeddings.
     Norm weights multiply as they are: Gemma's 1 + w is folded in when weights are loaded.
     """
 
@@ -72,6 +74,7 @@ class ModelConfig:
     qkv_bias: bool = False
     qk_norm: bool = False
     post_norms: bool = False
+    pooling: Pooling = "none"
 
 
 def require_consistent(config: ModelConfig) -> None:

@@ -18,6 +18,7 @@ from runtime.models.config import (
     MAX_LAYERS,
     MAX_WIDTH,
     ModelConfig,
+    Pooling,
     RopeTable,
     require_consistent,
 )
@@ -31,6 +32,8 @@ FACTOR_TENSORS = (ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS)
 
 Factors = Mapping[str, npt.NDArray[np.float32]]
 
+# [llama.cpp include/llama.h, llama_pooling_type]: others are of models that are no decoders
+_POOLINGS: dict[int, Pooling] = {1: "mean", 3: "last"}
 _27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # these scale queries by hidden size / heads
 
 
@@ -82,6 +85,7 @@ def parse_config(
         "layer_rope": (0,) * num_layers,
         "windows": (0,) * num_layers,
         "query_scale": head_dim**-0.5,
+        "pooling": _POOLINGS.get(fields.count_or_zero("pooling_type", 4), "none"),
     }
     config = ModelConfig(**(shape | family(fields, model)))
     require_consistent(config)

@@ -73,6 +73,7 @@ class _GgufTokenizer:
             bos_token_id=self._roles["bos"],
             eos_token_ids=endings,
             adds_bos=self._flag("add_bos_token", default=self._adds_bos()),
+            final_token_id=self._final_token_id(),
             special_texts=self._special_texts(),
             templates=_templates(self._metadata),
         )
@@ -165,6 +166,9 @@ class _GgufTokenizer:
         if not isinstance(name, str) or not any(p in name.lower() for p in ("phi-3", "phi3")):
             return frozenset()
         return frozenset(i for text, i in self._control.items() if text not in _KEEPS_SPACE)
+
+    def _final_token_id(self) -> int | None:
+        return self._roles["eos"] if self._flag("add_eos_token", default=False) else None
 
     def _adds_bos(self) -> bool:
         if self._model == "gpt2":

@@ -38,6 +38,7 @@ class TokenizerParts:
     bos_token_id: int | None
     eos_token_ids: frozenset[int]
     adds_bos: bool  # to a chat whose template did not
+    final_token_id: int | None = None  # behind a text that is to be embedded
     starts_after_control: bool = True  # whether text behind a control token is like a beginning
     special_texts: Mapping[str, str]  # what templates know: bos_token, eos_token ...
     templates: Mapping[str, str]  # by name; "default" is there

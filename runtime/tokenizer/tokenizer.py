@@ -39,6 +39,8 @@ class Tokenizer:
         self._special = _splitter(parts, {**parts.user_defined, **parts.control})
         bos = parts.bos_token_id
         self._first_ids = [] if bos is None or not parts.adds_bos else [bos]
+        final = parts.final_token_id
+        self._final_ids = [] if final is None else [final]
         self._templates = ChatTemplates(
             parts.templates, special_texts=parts.special_texts, control_texts=parts.control
         )
@@ -66,6 +68,13 @@ class Tokenizer:
         Raises: InvalidPrompt when the text has a lone surrogate.
         """
         return self._first_ids + self._encode(text, self._plain)
+
+    def encode_document(self, text: str) -> list[int]:
+        """A text that is to be embedded, with what the model expects around one.
+
+        Raises: InvalidPrompt when the text has a lone surrogate.
+        """
+        return self.encode_prompt(text) + self._final_ids
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of ``text``; with ``special`` the control tokens it spells count as such.

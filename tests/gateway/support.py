@@ -67,6 +67,9 @@ class HashTokenizer:
     def encode_prompt(self, text: str) -> list[int]:
         return [1 + ord(char) % (VOCAB_SIZE - 1) for char in text]
 
+    def encode_document(self, text: str) -> list[int]:
+        return self.encode_prompt(text)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(PIECES[token_id] for token_id in token_ids)
 

@@ -11,8 +11,80 @@ from gateway.embedding_call import EmbeddingReader, embedding_call
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError
 from gateway.schemas.embeddings import parse_embedding_request
+from gateway.worker.wiring import load_model_engine
+from runtime.tokenizer import Tokenizer
 from telemetry.timeline import RequestTimeline
-from tests.gateway.support import MODEL, Stack, running_stack, wait_until
+from tests.gateway.support import MODEL, HashEngine, Stack, running_stack, wait_until
+from tests.support.tiny_model import (
+    EOS_TOKEN_ID,
+    HIDDEN,
+    gguf_bytes,
+    tiny_metadata,
+    tiny_tensors,
+)
+
+
+class EmbeddingEngine(HashEngine):
+    """The model file that the configuration names."""
+
+    load = staticmethod(load_model_engine)  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="module")
+def embedding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("embedding")
+    model = folder / "tiny.gguf"
+    metadata = tiny_metadata() | {"llama.pooling_type": 3, "tokenizer.ggml.add_eos_token": True}
+    model.write_bytes(gguf_bytes(metadata, tiny_tensors(seed=3)))
+    with running_stack(
+        folder,
+        engine=EmbeddingEngine(),
+        worker__model=str(model),
+        worker__threads=1,
+        engine__kv_cache_bytes=1 << 20,
+    ) as stack:
+        yield stack
+
+
+def test_texts_and_token_ids_have_vectors(embedding: Stack) -> None:
+    client = embedding.openai
+    texts = client.embeddings.create(model="tiny", input=["the user", "on", "the user"])
+    assert [item.index for item in texts.data] == [0, 1, 2]
+    first, other, again = (item.embedding for item in texts.data)
+    assert (len(first), len(texts.data)) == (HIDDEN, 3)
+    assert first == again != other
+    assert sum(item * item for item in first) == pytest.approx(1, abs=1e-5)
+    token_ids = [*Tokenizer(tiny_metadata()).encode("the user", special=False), EOS_TOKEN_ID]
+    ids = client.embeddings.create(
+        model="tiny", input=token_ids, encoding_format="float", dimensions=HIDDEN
+    )
+    assert ids.data[0].embedding == pytest.approx(first, abs=1e-6)
+    assert ids.usage.prompt_tokens == len(token_ids)
+    wait_until(lambda: len(embedding.spans("embeddings tiny")) >= 2)
+
+
+def test_such_a_model_still_writes(embedding: Stack) -> None:
+    answer = embedding.openai.completions.create(model="tiny", prompt="the", max_tokens=2)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens <= 2
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "param"),
+    [
+        ({"input": "x" * 3000}, "context_length_exceeded", "input"),
+        ({"input": [5000]}, "invalid_value", "input"),
+        ({"input": "x", "dimensions": 8}, "invalid_value", "dimensions"),
+        ({"input": ["x" * 400] * 400}, "invalid_value", "input"),
+    ],
+    ids=["too-long", "unknown-id", "dimensions", "too-much"],
+)
+def test_what_cannot_be_embedded(
+    embedding: Stack, members: dict[str, Any], code: str, param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        embedding.openai.embeddings.create(model="tiny", **members)
+    assert (caught.value.code, caught.value.param) == (code, param)
 
 
 @pytest.fixture(scope="module")
