@@ -20,6 +20,7 @@ from attestation.anchors import TrustAnchors, load_anchors
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
 from attestation.model import MAX_BUNDLE_BYTES, GpuEntry
+from attestation.policy import AppraisalPolicy
 from gateway.attest import LiveAttestation
 from tests.attestation import sessions
 from tests.attestation.cases import CASES, Case
@@ -40,14 +41,20 @@ NO_EVIDENCE = (JSON, b"{}")
 
 @contextlib.contextmanager
 def prepared_scene(
-    folder: Path, model: Path, *, anchors: TrustAnchors | None = None, **changes: Any
+    folder: Path,
+    model: Path,
+    *,
+    anchors: TrustAnchors | None = None,
+    policy: AppraisalPolicy | None = None,
 ) -> Iterator[Scene]:
     """Its gateway asks with NONCE at AT, and has not believed anything yet."""
     make = gateway.wiring._attestation
 
     def attestation(*args: Any) -> LiveAttestation:
         fixed = replace(make(*args), rng=lambda _n: bytes(NONCE), utc_now=lambda: AT)
-        return replace(fixed, **changes)
+        if policy is None:
+            return fixed
+        return replace(fixed, trust=lambda: replace(make(*args).trust(), policy=policy))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gateway.wiring, "_attestation", attestation)
@@ -72,8 +79,9 @@ def equipped(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iter
 
 
 def offer(prepared: Scene, body: bytes, media_type: str = JSON) -> None:
-    """The gateway judges `body` now."""
+    """The gateway judges `body` now; the first look may have begun before it was there."""
     prepared.running.proxy.replaced[b"/attestation"] = (media_type, body)
+    prepared.running.reattest()
     prepared.running.reattest()
 
 

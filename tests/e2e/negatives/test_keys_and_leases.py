@@ -21,6 +21,7 @@ from attestation.fake import FakeTee
 from attestation.fake.platform import FakePlatform
 from attestation.tdx.endorsements import TdxCollateral
 from attestation.transport import AttestedTransportError, attested_client
+from gateway.channel_keys import ChannelKeys
 from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene, code_of_event, listen
 from tests.e2e.support import Installation
@@ -133,14 +134,13 @@ def test_the_gateway_s_own_list_is_swapped_after_verification(fresh: Scene) -> N
     """A client that verified seals to what the evidence names, whatever the list says now."""
     url = f"{fresh.running.base_url}/v1"
     ca_file = fresh.running.config.paths.ca_cert
-    keys = fresh.running.gateway.app.services.edge_keys
     with attested_client(url, policy="development", ca_file=ca_file) as client:
         headers = {"authorization": f"Bearer {fresh.running.key}"}
         assert client.get(f"{url}/models", headers=headers).status_code == 200
-        with _publishing(keys, MINE):
+        with _publishing(MINE):
             assert client.get(f"{url}/models", headers=headers).status_code == 200
     with (
-        _publishing(keys, MINE),
+        _publishing(MINE),
         attested_client(url, policy="development", ca_file=ca_file) as late,
         pytest.raises(AttestedTransportError) as caught,
     ):
@@ -151,9 +151,10 @@ def test_the_gateway_s_own_list_is_swapped_after_verification(fresh: Scene) -> N
 
 
 @contextmanager
-def _publishing(keys: Any, key: ServerKey) -> Iterator[None]:
+def _publishing(key: ServerKey) -> Iterator[None]:
+    """What the list says; what is attested comes from the ring itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(keys), "published", property(lambda _: (key.config,)))
+        patch.setattr(ChannelKeys, "published", property(lambda _: (key.config,)))
         yield
 
 
