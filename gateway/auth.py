@@ -17,6 +17,8 @@ KEY_PREFIX: Final = "sk-starshade-"
 MAX_KEY_CHARS: Final = 256
 CACHE_TTL_S: Final = 5.0  # a revoked key is refused at the latest after this
 MAX_CACHED_KEYS: Final = 4096
+MAX_LOOKUPS: Final = 4  # of keys that were good before; the process has CPUs + 4 threads
+MAX_STRANGERS: Final = 64  # keys never seen that wait for their turn, one at a time
 _TENANT_DIGEST_CHARS: Final = 16
 _SALT_LABEL: Final = b"starshade/cache-salt/v1\x00"
 
@@ -76,6 +78,8 @@ class KeyFinder(Protocol):
 class Authenticator:
     """Checks bearer keys against the database, remembering good ones for CACHE_TTL_S.
 
+    Anybody can make up keys, and each costs a look-up. They wait for one another, never a key that
+    was good before for them; beyond MAX_STRANGERS they are turned away.
     `clock_s` is monotonic, `unix_ns` tells the date: a cached key expires to the moment.
     """
 
@@ -86,9 +90,12 @@ class Authenticator:
         self._clock_s = clock_s
         self._unix_ns = unix_ns
         self._cache: OrderedDict[bytes, tuple[float, StoredKey]] = OrderedDict()
+        self._known = asyncio.Semaphore(MAX_LOOKUPS)
+        self._unknown = asyncio.Semaphore(1)
+        self._lookups: dict[bytes, asyncio.Task[StoredKey | None]] = {}
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """Raises: GatewayError `invalid_api_key`, `api_key_expired`."""
+        """Raises: GatewayError `invalid_api_key`, `api_key_expired`, `overloaded`."""
         key_sha256 = hash_key(_bearer_key(authorization))
         stored = self._remembered(key_sha256) or await self._found(key_sha256)
         if stored.expires_ns is not None and self._unix_ns() >= stored.expires_ns:
@@ -100,7 +107,7 @@ class Authenticator:
         return stored if self._clock_s() < until_s else None
 
     async def _found(self, key_sha256: bytes) -> StoredKey:
-        stored = await asyncio.to_thread(self._keys.find, key_sha256)
+        stored = await asyncio.shield(self._look_up(key_sha256))
         if stored is None or not hmac.compare_digest(stored.key_sha256, key_sha256):
             self._cache.pop(key_sha256, None)
             raise _refusal()
@@ -109,6 +116,29 @@ class Authenticator:
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
         return stored
+
+    def _look_up(self, key_sha256: bytes) -> "asyncio.Task[StoredKey | None]":
+        """Single-flight: who comes with a key that is looked up waits for that look-up."""
+        running = self._lookups.get(key_sha256)
+        if running is not None:
+            return running
+        is_known = key_sha256 in self._cache
+        if not is_known and len(self._lookups) >= MAX_STRANGERS:
+            raise GatewayError("overloaded", "Too many unknown API keys; retry shortly.")
+        turns = self._known if is_known else self._unknown
+        task = asyncio.ensure_future(self._ask(key_sha256, turns))
+        self._lookups[key_sha256] = task
+        task.add_done_callback(lambda done: self._forget(key_sha256, done))
+        return task
+
+    async def _ask(self, key_sha256: bytes, turns: asyncio.Semaphore) -> StoredKey | None:
+        async with turns:
+            return await asyncio.to_thread(self._keys.find, key_sha256)
+
+    def _forget(self, key_sha256: bytes, done: "asyncio.Task[StoredKey | None]") -> None:
+        del self._lookups[key_sha256]
+        if not done.cancelled():
+            done.exception()  # its waiters have it, if any are left
 
 
 def hash_key(key: str) -> bytes:

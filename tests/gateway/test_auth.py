@@ -1,5 +1,7 @@
 """Who is let in, for how long after a revocation, and do tenants get salts of their own?"""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from sqlalchemy import Engine, text
 from gateway.auth import (
     CACHE_TTL_S,
     DEFAULT_SCOPES,
+    MAX_STRANGERS,
     Authenticator,
     Scope,
+    StoredKey,
     TenantLimits,
     cache_salt,
     hash_key,
@@ -191,6 +195,62 @@ async def test_limits_come_with_the_key_and_may_be_taken_back(
         tenants.set_limits("acme", TenantLimits(open_requests=-1), now_ns=1)
     with pytest.raises(ValueError, match="no tenant"):
         tenants.set_limits("a b", TenantLimits(open_requests=1), now_ns=1)
+
+
+class HeldStore:
+    """Finds what `store` does, but strangers only when they may."""
+
+    def __init__(self, store: ApiKeyStore, known: str) -> None:
+        self._store = store
+        self._known = hash_key(known)
+        self.may_answer = threading.Event()
+
+    def find(self, key_sha256: bytes) -> StoredKey | None:
+        if key_sha256 != self._known:
+            assert self.may_answer.wait(30)
+        return self._store.find(key_sha256)
+
+
+async def test_made_up_keys_hold_up_one_another_and_nobody_else(store: ApiKeyStore) -> None:
+    known = store.create(label="a", tenant="acme", now_ns=1)
+    clock, held = _Clock(), HeldStore(store, known)
+    authenticator = Authenticator(held, clock_s=clock, unix_ns=clock.unix_ns)
+    await authenticator.authenticate(f"Bearer {known}")
+    flood = [
+        asyncio.ensure_future(authenticator.authenticate(f"Bearer sk-starshade-{number}"))
+        for number in range(MAX_STRANGERS)
+    ]
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(GatewayError) as caught:
+            await authenticator.authenticate("Bearer sk-starshade-one-more")
+        assert caught.value.code == "overloaded"
+        clock.now_s += 2 * CACHE_TTL_S  # the good one has to be looked up again
+        async with asyncio.timeout(10):
+            assert (await authenticator.authenticate(f"Bearer {known}")).tenant == "acme"
+    finally:
+        held.may_answer.set()
+    ends = await asyncio.gather(*flood, return_exceptions=True)
+    assert {end.code for end in ends if isinstance(end, GatewayError)} == {"invalid_api_key"}
+    with pytest.raises(GatewayError, match="Incorrect"):
+        await authenticator.authenticate("Bearer sk-starshade-later")
+
+
+async def test_requests_with_one_new_key_share_one_look_up(store: ApiKeyStore) -> None:
+    key = store.create(label="a", tenant="acme", now_ns=1)
+    clock, num_asked = _Clock(), 0
+
+    class CountingStore:
+        def find(self, key_sha256: bytes) -> StoredKey | None:
+            nonlocal num_asked
+            num_asked += 1
+            return store.find(key_sha256)
+
+    authenticator = Authenticator(CountingStore(), clock_s=clock, unix_ns=clock.unix_ns)
+    many = [authenticator.authenticate(f"Bearer {key}") for _ in range(2 * MAX_STRANGERS)]
+    principals = await asyncio.gather(*many)
+    assert {principal.tenant for principal in principals} == {"acme"}
+    assert num_asked == 1
 
 
 def test_only_the_hash_is_stored(store: ApiKeyStore, engine: Engine, tmp_path: Path) -> None:
