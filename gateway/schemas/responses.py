@@ -186,6 +186,17 @@ def in_words_of_a_response(error: GatewayError) -> GatewayError:
     return GatewayError(error.code, error.message, param=param, detail_code=error.detail_code)
 
 
+def without_implied_strictness(request: ResponseRequest, chat: ChatRequest) -> ChatRequest:
+    """The same chat, whose tools are only strict where the request says so."""
+    tools = [
+        tool.model_copy(
+            update={"function": tool.function.model_copy(update={"strict": bool(asked.strict)})}
+        )
+        for tool, asked in zip(chat.tools or (), request.tools or (), strict=True)
+    ]
+    return chat.model_copy(update={"tools": tools})
+
+
 def _as_chat(request: ResponseRequest) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     if request.instructions is not None:

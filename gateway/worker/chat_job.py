@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+from gateway.problems import GatewayError
 from gateway.schemas import ChatRequest, parse_chat_request
 from gateway.schemas.response_format import JsonSchemaFormat
 from gateway.worker.chat_writer import ChatWriter
@@ -77,9 +77,7 @@ def chat_sampling(chat: ChatRequest, limit: int) -> SamplingParams:
 async def chat_grammar(model: ServedModel, chat: ChatRequest) -> GrammarSpec | None:
     """Compiled already: the engine finds it in the compiler's cache. Raises: GatewayError."""
     if needs_tool_grammar(chat):
-        param = chat.grammar_parameter or "tools"
-        schema = None if chat.grammar_parameter is None else json.loads(_answer_schema(chat))
-        return await compiled(model, partial(_tools_spec, chat, schema), param=param)
+        return await _tools_grammar(model, chat)
     if chat.guided_parameter is not None:
         return await compiled(model, partial(guided_spec, chat), param=chat.guided_parameter)
     if chat.grammar_parameter is not None:
@@ -87,8 +85,18 @@ async def chat_grammar(model: ServedModel, chat: ChatRequest) -> GrammarSpec | N
     return None
 
 
-def _tools_spec(chat: ChatRequest, schema: Mapping[str, Any] | None) -> GrammarSpec:
-    return tool_grammar(chat, answer_schema=schema)
+async def _tools_grammar(model: ServedModel, chat: ChatRequest) -> GrammarSpec:
+    """A forced call follows its schema; one that no grammar can say is let go where it may be."""
+    param = chat.grammar_parameter or "tools"
+    schema = None if chat.grammar_parameter is None else json.loads(_answer_schema(chat))
+    spec = partial(tool_grammar, chat, answer_schema=schema)
+    try:
+        return await compiled(model, partial(spec, follows_all=chat.must_call), param=param)
+    except GatewayError as err:
+        is_strict = all(tool.function.strict for tool in chat.offered_tools)
+        if err.code != "invalid_grammar" or is_strict or not chat.must_call:
+            raise
+        return await compiled(model, partial(spec, follows_all=False), param=param)
 
 
 def _schema_spec(chat: ChatRequest) -> GrammarSpec:

@@ -24,15 +24,18 @@ def needs_tool_grammar(chat: ChatRequest) -> bool:
     return bool(tools) and (chat.must_call or is_strict or chat.grammar_parameter is not None)
 
 
-def tool_grammar(chat: ChatRequest, *, answer_schema: Mapping[str, Any] | None) -> GrammarSpec:
-    """`answer_schema`: what an answer follows that is no call, or None where it is free.
+def tool_grammar(
+    chat: ChatRequest, *, answer_schema: Mapping[str, Any] | None, follows_all: bool
+) -> GrammarSpec:
+    """`answer_schema`: what an answer follows that is no call, or None where it is free;
+    `follows_all`: arguments follow the schemas of tools that are not strict, too.
 
     Raises: runtime.InvalidGrammar when it is too large.
     """
     functions = [tool.function for tool in chat.offered_tools]
     is_followed = chat.must_call or answer_schema is not None
     calls = "call" if chat.parallel_tool_calls is False else _several("call")
-    rules = _call_rules(functions, is_strict=chat.must_call)
+    rules = _call_rules(functions, follows_all=follows_all)
     if not is_followed:
         is_single = chat.parallel_tool_calls is False  # then nothing comes behind the call
         rules += [
@@ -52,14 +55,15 @@ def _several(rule: str) -> str:
     return f'{rule} ("\\n" {rule}){{0,{MAX_FORCED_CALLS - 1}}}'
 
 
-def _call_rules(functions: Sequence[Function], *, is_strict: bool) -> list[str]:
+def _call_rules(functions: Sequence[Function], *, follows_all: bool) -> list[str]:
     rules = [
         f"call: {json.dumps(OPEN + chr(10))} body {json.dumps(chr(10) + CLOSE)}",
         "body: " + " | ".join(f"call_{index}" for index in range(len(functions))),
     ]
     for index, function in enumerate(functions):
         head = f'{{"name": {json.dumps(function.name)}, "arguments": '
-        schema = _parameters(function) if is_strict or function.strict else {"type": "object"}
+        is_followed = follows_all or function.strict
+        schema = _parameters(function) if is_followed else {"type": "object"}
         rules += [
             f'call_{index}: {json.dumps(head)} arguments_{index} "}}"',
             f"arguments_{index}: {_json(schema)}",

@@ -107,6 +107,25 @@ def test_a_call_and_its_result(tiny: Stack) -> None:
     assert more.usage is not None
 
 
+@pytest.mark.parametrize("strict", [True, None, False])
+def test_tools_are_strict_where_that_is_possible(tiny: Stack, strict: bool | None) -> None:
+    client = tiny.openai
+    odd: Any = {"type": "function", "name": "f", "parameters": {"not": {}}, "strict": strict}
+    asked: Any = {"model": TINY, "input": "x", "max_output_tokens": 2}
+    if strict:
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(**asked, tools=[odd])
+        assert (caught.value.code, caught.value.param) == ("invalid_grammar", "tools")
+        return
+    (tool,) = client.responses.create(**asked, tools=[odd]).tools
+    assert tool.type == "function"
+    assert tool.strict is False
+    fit: Any = {**TOOL, "strict": strict}
+    (plain,) = client.responses.create(**asked, tools=[fit]).tools
+    assert plain.type == "function"
+    assert plain.strict is (strict is None)
+
+
 def test_a_call_is_streamed(tiny: Stack) -> None:
     with tiny.openai.responses.stream(
         model=TINY,

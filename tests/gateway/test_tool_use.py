@@ -1,10 +1,11 @@
 """Can an unmodified client have a model call its tools, whole and streamed?"""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 from tests.gateway.support import Stack
 from tests.gateway.tiny_stack import TINY, tiny
@@ -70,6 +71,35 @@ def test_a_strict_tool_may_stay_uncalled(tiny: Stack) -> None:
     assert [choice.finish_reason for choice in answer.choices] == ["length"] * 2
 
 
+def test_a_schema_that_no_grammar_says_is_let_go_where_it_may_be(tiny: Stack) -> None:
+    odd: Any = {"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}
+    answer = tiny.openai.chat.completions.create(
+        **ASKED | {"tools": [odd]}, messages=TALK, tool_choice="required", parallel_tool_calls=False
+    )
+    (call,) = answer.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert call.function.name == "f"
+
+
+class Sum(BaseModel):
+    """What a client's own type says."""
+
+    a: Literal[1, 2]
+
+
+def test_the_clients_own_types(tiny: Stack) -> None:
+    tool: Any = openai.pydantic_function_tool(Sum)
+    asked: Any = {**ASKED, "messages": TALK, "parallel_tool_calls": False}
+    parsed = tiny.openai.chat.completions.parse(**asked | {"tools": [tool]}, tool_choice="required")
+    (call,) = parsed.choices[0].message.tool_calls or []
+    assert isinstance(call.function.parsed_arguments, Sum)
+    del asked["tools"]
+    whole = tiny.openai.chat.completions.parse(**asked, response_format=Sum)
+    assert isinstance(whole.choices[0].message.parsed, Sum)
+    response = tiny.openai.responses.parse(model=TINY, input="x", text_format=Sum)
+    assert isinstance(response.output_parsed, Sum)
+
+
 @pytest.mark.parametrize(
     ("members", "param"),
     [
@@ -82,7 +112,9 @@ def test_a_strict_tool_may_stay_uncalled(tiny: Stack) -> None:
         (
             {
                 "tool_choice": "required",
-                "tools": [{**ADD, "function": {"name": "f", "parameters": {"not": {}}}}],
+                "tools": [
+                    {**ADD, "function": {"name": "f", "parameters": {"not": {}}, "strict": True}}
+                ],
             },
             "tools",
         ),

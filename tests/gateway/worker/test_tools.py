@@ -160,7 +160,7 @@ def test_what_the_grammar_lets_through(
     request = chat(**members)
     assert needs_tool_grammar(request)
     schema = {"const": {"a": 1}} if "response_format" in members else None
-    spec = tool_grammar(request, answer_schema=schema)
+    spec = tool_grammar(request, answer_schema=schema, follows_all=request.must_call)
     assert [text for text in accepted if not accepts(grammars, tokenizer, spec, text)] == []
     assert [text for text in refused if accepts(grammars, tokenizer, spec, text)] == []
 
@@ -179,4 +179,6 @@ def test_a_grammar_too_large_is_refused() -> None:
         for i in range(40)
     ]
     with pytest.raises(InvalidGrammar):
-        tool_grammar(chat(tools=tools, tool_choice="required"), answer_schema=None)
+        tool_grammar(
+            chat(tools=tools, tool_choice="required"), answer_schema=None, follows_all=True
+        )
