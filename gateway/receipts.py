@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 RECEIPT: Final = "starshade.receipt"  # in an ASGI scope: the OpenReceipt of its request
 HEADER: Final = b"starshade-receipt"
+LEFT_CODE: Final = "client_disconnected"
 INTERRUPTED_CODE: Final = "gateway_died"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
@@ -75,14 +76,14 @@ class OpenReceipt:
             return self.refusal.code
         if self.facts is not None and self.facts.error_code is not None:
             return self.facts.error_code
-        return None if self.is_response_whole else "client_disconnected"
+        return None if self.is_response_whole else LEFT_CODE
 
     @property
     def outcome(self) -> Outcome:
+        if self.code == LEFT_CODE:
+            return "cancelled"
         if self.status is not None and self.status >= 400:
             return "refused"
-        if not self.is_response_whole:
-            return "cancelled"
         return "complete" if self.code is None else "failed"
 
 

@@ -179,6 +179,28 @@ def test_a_reader_who_leaves(tmp_path: Path) -> None:
         assert receipt.bytes_sent > 0
 
 
+def test_a_reader_who_does_not_wait_for_a_whole_answer(tmp_path: Path) -> None:
+    with running_stack(tmp_path, engine=HashEngine(step_s=0.05)) as stack:
+        body = chat_body(max_tokens=200, ignore_eos=True)
+        with pytest.raises(httpx.ReadTimeout):
+            stack.client.post(CHAT, json=body, timeout=0.3)
+
+        def signed() -> list[bytes]:
+            with contextlib.closing(sqlite3.connect(tmp_path / "gateway.db")) as connection:
+                rows = connection.execute("SELECT body FROM receipt WHERE body NOT NULL")
+                return [row[0] for row in rows]
+
+        wait_until(lambda: len(signed()) == 1)
+        receipt = SignedReceipt.parse(signed()[0]).receipt
+        assert (receipt.outcome, receipt.code, receipt.status) == (
+            "cancelled",
+            "client_disconnected",
+            499,
+        )
+        assert receipt.worker == "worker-0"
+        assert stack.worker_stats()["open"] == 0
+
+
 def test_an_engine_that_breaks_half_way(tmp_path: Path) -> None:
     with running_stack(tmp_path) as stack:
         steps = iter(range(100))
