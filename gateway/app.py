@@ -62,6 +62,8 @@ ROUTES = (
     Route(TNG_PATH, keys.tng, methods=["POST"]),
     Route("/metrics", operating.metrics),
     Route("/admin/tenants", operating.tenants),
+    Route("/admin/workers", operating.add_worker, methods=["POST"]),
+    Route("/admin/workers", operating.remove_worker, methods=["DELETE"]),
     Route("/openapi.json", description.openapi),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),

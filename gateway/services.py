@@ -16,6 +16,7 @@ from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
 from gateway.quotas import Quotas
 from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
+from gateway.registration import WorkerRegistry
 from gateway.relay import Relay
 from gateway.schemas.wire import parse_object
 from gateway.worker.attester import Attester
@@ -28,6 +29,7 @@ class Services:
 
     authenticator: Authenticator = field(repr=False)
     directory: WorkerDirectory
+    registry: WorkerRegistry
     relay: Relay
     receipts: ReceiptBook
     audit: AuditLog

@@ -60,6 +60,7 @@ from gateway.process import (
 )
 from gateway.quotas import Quotas
 from gateway.receipts import ReceiptBook
+from gateway.registration import WorkerRegistry, name_of
 from gateway.relay import Relay
 from gateway.services import Services
 from gateway.trust import Trust, TrustSource, load_denied
@@ -106,11 +107,12 @@ def build_gateway_app(
         tracing.attested(facts)
         audit.attested(facts)
 
+    def attestation(address: str) -> LiveAttestation:
+        return _attestation(address, config, trust, verified, clocks)
+
+    configured = node_ids(config.gateway.workers)
     directory = WorkerDirectory(
-        [
-            (node_id, _attestation(address, config, trust, verified, clocks))
-            for address, node_id in node_ids(config.gateway.workers).items()
-        ],
+        [(node_id, attestation(address)) for address, node_id in configured.items()],
         utc_now=utc_now,
         clocks=clocks,
         jitter=random.random,  # noqa: TID251 - the process edge
@@ -152,6 +154,9 @@ def build_gateway_app(
         relay=relay,
         receipts=receipts,
         audit=audit,
+        registry=WorkerRegistry(
+            directory, configured=configured, attestation=attestation, audit=audit
+        ),
         quotas=_quotas(config, clocks),
         counts=RequestCounts(),
         tracing=tracing,
@@ -334,15 +339,8 @@ def _salt_secret(config: StarshadeConfig) -> bytes:
 def node_ids(addresses: Sequence[str]) -> dict[str, str]:
     """Address to name, one entry per address; equal names are told apart by a number."""
     unique = dict.fromkeys(addresses)
-    short = Counter(map(_node_id, unique))
+    short = Counter(map(name_of, unique))
     return {
-        address: f"{name}:{number}" if short[name := _node_id(address)] > 1 else name
+        address: f"{name}:{number}" if short[name := name_of(address)] > 1 else name
         for number, address in enumerate(unique)
     }
-
-
-def _node_id(address: str) -> str:
-    """`worker-0` of `unix:/run/worker-0.sock`, `127.0.0.1:9000` of `http://127.0.0.1:9000`."""
-    if address.startswith("unix:"):
-        return Path(address.removeprefix("unix:")).stem
-    return address.partition("://")[2]

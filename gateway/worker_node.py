@@ -11,7 +11,7 @@ from attestation.receipt import Revocation
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
-from gateway.worker_load import Breaker, WorkerLoad
+from gateway.worker_load import Breaker, WorkerLoad, expected_ttft_ns
 
 RAN_OUT_CODES: Final = frozenset(
     {"certificate_time", "collateral_expired", "crl_expired", "keyset_expired"}
@@ -118,3 +118,19 @@ def refusal_of(nodes: Sequence[WorkerNode]) -> GatewayError:
     return GatewayError(
         "upstream_unavailable", f"No verified worker can be reached{cause}.", detail_code=failed
     )
+
+
+def quickest(nodes: Sequence[WorkerNode], *, tokens: int, now_ns: int) -> WorkerNode | None:
+    """The one that is expected to answer such a prompt first; None when all breakers are open."""
+    allowed = [node for node in nodes if node.breaker.allows(now_ns)]
+    loads = [node.load for node in allowed]
+    expected = expected_ttft_ns(loads, tokens=tokens, now_ns=now_ns)
+    ranked = sorted(zip(expected, range(len(allowed)), strict=True))
+    return allowed[ranked[0][1]] if ranked else None
+
+
+async def abort(clients: Sequence[WorkerClient], *, after_s: float = 0.0) -> None:
+    if after_s:
+        await asyncio.sleep(after_s)
+    for client in clients:
+        await client.abort()

@@ -20,14 +20,15 @@ from attestation.receipt import Revocation
 from gateway.faults import describe_fault
 from gateway.observe import AttestFacts, Clocks
 from gateway.problems import GatewayError
-from gateway.sealed import WorkerClient
-from gateway.worker_load import Ticket, expected_ttft_ns
+from gateway.worker_load import Ticket
 from gateway.worker_node import (
     Grant,
     NoVerdict,
     VerdictRefused,
     WorkerAttestation,
     WorkerNode,
+    abort,
+    quickest,
     refusal_of,
     revocation_for,
 )
@@ -67,7 +68,7 @@ class WorkerDirectory:
         self._report = report
         self._drain_s = drain_s
         self._epoch = 0
-        self._keepers: list[asyncio.Task[None]] = []
+        self._keepers: dict[str, asyncio.Task[None]] | None = None  # by name, once it runs
         self._drains: set[asyncio.Task[None]] = set()
 
     @property
@@ -75,11 +76,11 @@ class WorkerDirectory:
         return tuple(self._nodes)
 
     def start(self) -> None:
-        self._keepers = [asyncio.ensure_future(self._keep(node)) for node in self._nodes]
+        self._keepers = {n.name: asyncio.ensure_future(self._keep(n)) for n in self._nodes}
 
     async def stop(self) -> None:
         refreshing = (node.refreshing for node in self._nodes if node.refreshing)
-        tasks = [*self._keepers, *self._drains, *refreshing]
+        tasks = [*(self._keepers or {}).values(), *self._drains, *refreshing]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -88,6 +89,25 @@ class WorkerDirectory:
         for node in self._nodes:
             if node.grant is not None:
                 await node.grant.client.retire()
+
+    def add(self, name: str, attestation: WorkerAttestation) -> WorkerNode:
+        """One more worker, of a name that none has; it is attested from now on."""
+        machine = LeaseMachine(node=name, epoch=self._epoch)
+        node = WorkerNode(name=name, attestation=attestation, machine=machine)
+        self._nodes.append(node)
+        if self._keepers is not None:
+            self._keepers[name] = asyncio.ensure_future(self._keep(node))
+        return node
+
+    async def remove(self, node: WorkerNode) -> None:
+        """It gets no more requests; its streams may end."""
+        self._nodes.remove(node)
+        if self._keepers is not None:
+            self._keepers.pop(node.name).cancel()
+        if node.refreshing is not None:
+            await asyncio.wait({node.refreshing})  # requests wait for it too
+        node.machine = LeaseMachine(node=node.name)
+        await self._replace_grant(node, None)
 
     async def node_for(self, model: str, *, tokens: int = 0) -> WorkerNode:
         """The worker with a live lease on `model` that is expected to answer first.
@@ -314,9 +334,9 @@ class WorkerDirectory:
         await self._replace_grant(node, None)
         if revocation.verdict_class == "A":
             node.leaving = []
-            await _abort(clients)
+            await abort(clients)
         else:
-            drain = asyncio.ensure_future(_abort(clients, after_s=self._drain_s))
+            drain = asyncio.ensure_future(abort(clients, after_s=self._drain_s))
             self._drains.add(drain)
             drain.add_done_callback(self._drains.discard)
 
@@ -328,13 +348,7 @@ class WorkerDirectory:
     # -- choosing --------------------------------------------------------------------------
 
     def _quickest(self, nodes: Sequence[WorkerNode], tokens: int) -> WorkerNode | None:
-        """None when the breaker of each is open."""
-        now_ns = self._clocks.monotonic_ns()
-        allowed = [node for node in nodes if node.breaker.allows(now_ns)]
-        loads = [node.load for node in allowed]
-        expected = expected_ttft_ns(loads, tokens=tokens, now_ns=now_ns)
-        ranked = sorted(zip(expected, range(len(allowed)), strict=True))
-        return allowed[ranked[0][1]] if ranked else None
+        return quickest(nodes, tokens=tokens, now_ns=self._clocks.monotonic_ns())
 
     def _serving(self, model: str | None = None) -> list[WorkerNode]:
         now = self._utc_now()
@@ -383,10 +397,3 @@ class WorkerDirectory:
         if not serving:
             raise refusal_of(nodes)
         return serving
-
-
-async def _abort(clients: Sequence[WorkerClient], *, after_s: float = 0.0) -> None:
-    if after_s:
-        await asyncio.sleep(after_s)
-    for client in clients:
-        await client.abort()

@@ -77,7 +77,7 @@ def _body(operation: Operation) -> Json | None:
     if operation.takes:
         content: Json = {media_type: {"schema": {}} for media_type in operation.takes}
         return {"required": True, "content": content}
-    if operation.method != "post":
+    if operation.path not in REQUESTS:
         return None
     name = REQUESTS[operation.path].model.__name__
     return {"required": True, "content": {JSON: {"schema": ref(name)}}}

@@ -82,6 +82,12 @@ _TENANT_USE: Final = closed(
     tokens_per_minute=or_null(COUNT),
     remaining_tokens=or_null(COUNT),
 )
+_ADDRESS: Final[Json] = {
+    "name": "address",
+    "in": "query",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1},
+}
 _NODE: Final[Json] = {"name": "node", "in": "query", "schema": STRING}
 _NODE_ENTRY: Final = closed(
     id=STRING,
@@ -227,6 +233,24 @@ OPERATIONS: Final = (
         answers={JSON: closed(object=constant("list"), data=list_of(_TENANT_USE))},
         statuses=_KEYED,
         needs_key=True,
+    ),
+    Operation(
+        path="/admin/workers",
+        method="post",
+        summary="Attest one more worker, and use it then",
+        answers={JSON: _NODE_ENTRY},
+        statuses=(400, *_KEYED),
+        needs_key=True,
+        parameters=(_ADDRESS,),
+    ),
+    Operation(
+        path="/admin/workers",
+        method="delete",
+        summary="Use a worker no more",
+        answers={JSON: closed(object=constant("node"), deleted=BOOLEAN)},
+        statuses=(400, 404, *_KEYED),
+        needs_key=True,
+        parameters=(_ADDRESS,),
     ),
     Operation(
         path="/openapi.json",

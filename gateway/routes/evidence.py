@@ -44,7 +44,7 @@ async def attestation(request: Request) -> Response:
 async def nodes(request: Request) -> Response:
     services = services_of(request)
     now = services.utc_now()
-    entries = [_entry(node, now) for node in services.directory.nodes]
+    entries = [node_entry(node, now) for node in services.directory.nodes]
     return JSONResponse({"object": "list", "data": entries}, headers={"cache-control": "no-store"})
 
 
@@ -82,7 +82,8 @@ def _lease(node: WorkerNode, now: datetime) -> dict[str, Any]:
     }
 
 
-def _entry(node: WorkerNode, now: datetime) -> dict[str, Any]:
+def node_entry(node: WorkerNode, now: datetime) -> dict[str, Any]:
+    """One worker as lists show it."""
     lease = node.machine.lease
     result = node.last_facts.result if node.last_facts is not None else None
     return {

@@ -1,4 +1,4 @@
-"""GET /metrics and /admin/tenants: what is going on, for those who run the gateway?
+"""/metrics and /admin: what is going on, and with which workers, for those who run the gateway?
 
 Each asks for a scope of its own: names of tenants and how much they use are nobody else's business.
 """
@@ -10,7 +10,9 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.auth import Scope
 from gateway.counts import MEDIA_TYPE, Metric, Sample, exposition
+from gateway.problems import GatewayError
 from gateway.quotas import TenantUse
+from gateway.routes.evidence import node_entry
 from gateway.services import Services, authenticated, services_of
 
 _NO_STORE = {"cache-control": "no-store"}
@@ -27,6 +29,29 @@ async def tenants(request: Request) -> Response:
     (await authenticated(request)).require(Scope.ADMIN)
     data = [_entry(use) for use in services_of(request).quotas.use()]
     return JSONResponse({"object": "list", "data": data}, headers=_NO_STORE)
+
+
+async def add_worker(request: Request) -> Response:
+    """Its entry; it serves once it has attested."""
+    (await authenticated(request)).require(Scope.ADMIN)
+    services = services_of(request)
+    node = services.registry.add(_address(request))
+    return JSONResponse(node_entry(node, services.utc_now()), headers=_NO_STORE)
+
+
+async def remove_worker(request: Request) -> Response:
+    """Its streams may end, it gets no more."""
+    (await authenticated(request)).require(Scope.ADMIN)
+    await services_of(request).registry.remove(_address(request))
+    return JSONResponse({"object": "node", "deleted": True}, headers=_NO_STORE)
+
+
+def _address(request: Request) -> str:
+    """Raises: GatewayError `missing_required_parameter`."""
+    address = request.query_params.get("address", "")
+    if not address:
+        raise GatewayError("missing_required_parameter", "Name the address.", param="address")
+    return address
 
 
 def _metrics(services: Services) -> tuple[Metric, ...]:
