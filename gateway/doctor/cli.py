@@ -16,20 +16,26 @@ from gateway.doctor.finding import Finding, is_well, ok, report, wrong
 from gateway.doctor.running import Asked
 from gateway.probes import NO_ANSWER, observatory_answers, probe_gateway, probe_worker
 from gateway.process import utc_now
+from gateway.snippets import base_url
 
 _WORDS: Final = {"ok": "ok", "warning": "WARN", "wrong": "WRONG"}
 _STYLES: Final = {"ok": "green", "warning": "bold yellow", "wrong": "bold red"}
 _MAX_KEY_BYTES: Final = 512
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--policy", help="Appraisal policy: development (default), production or a file.")
+@click.argument("url", required=False)
+@click.option("--policy", help="development (default), for URL production, or a TOML file.")
+@click.option("--ca-file", type=_FILE, help="CA of URL's certificate.  [default: the system's]")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @config_options
 @click.pass_context
 def doctor(
     ctx: click.Context,
+    url: str | None,
     policy: str | None,
+    ca_file: Path | None,
     as_json: bool,
     config_file: Path | None,
     state_dir: Path | None,
@@ -38,12 +44,18 @@ def doctor(
     """Say what is wrong with this set-up, and what to do next.
 
     Looks at the machine, the configuration, every file of the installation and the processes that
-    run, as `starshade up` would use them. Changes nothing and fetches nothing.
+    run, as `starshade up` would use them; the gateway's evidence is judged as a client judges it.
+    Changes nothing and fetches nothing.
+
+    With URL it looks at that gateway instead, from here: network, certificate, evidence, clock.
 
     Exit codes: 0 nothing is wrong (warnings aside), 1 something is, 2 usage.
     """
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
-    findings = list(examine(flags, config_file, now=utc_now()))
+    if url is None:
+        findings = list(examine(flags, config_file, now=utc_now()))
+    else:
+        findings = list(examine_remote(url, policy=policy or "production", ca_file=ca_file))
     if as_json:
         click.echo(json.dumps(report(findings), indent=2))
     else:
@@ -76,6 +88,19 @@ def examine(
     yield ok("configuration", f"sound ({where})")
     yield from _of_installation(config, now)
     yield from _of_processes(config, ask_processes(config))
+
+
+def examine_remote(url: str, *, policy: str, ca_file: Path | None) -> Iterator[Finding]:
+    """What a client of the gateway at ``url`` needs; without a network there is no evidence."""
+    from gateway.doctor import remote  # brings an HTTP client
+
+    yield from _guarded("clock", lambda: machine.clock(utc_now()))
+    (network,) = _guarded("network", lambda: remote.reachable(url))
+    yield network
+    if network.outcome == "ok":
+        yield from _guarded(
+            "gateway's evidence", lambda: remote.evidence(url, policy=policy, ca_file=ca_file)
+        )
 
 
 def ask_processes(config: StarshadeConfig) -> Asked:
@@ -117,6 +142,15 @@ def _of_processes(config: StarshadeConfig, asked: Asked) -> Iterator[Finding]:
     yield running.dashboard_process(config, asked)
     yield running.api_key(config, asked)
     yield from running.verdicts(asked)
+    if asked.gateway.is_alive:
+        from gateway.doctor import remote
+
+        yield from _guarded(
+            "gateway's evidence",
+            lambda: remote.evidence(
+                base_url(config), policy=config.policy, ca_file=config.paths.ca_cert
+            ),
+        )
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Iterator[Finding]:

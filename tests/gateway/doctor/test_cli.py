@@ -1,6 +1,7 @@
 """Does `starshade doctor` show everything, keep secrets, and end with the right status?"""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from gateway.cli import main
 from gateway.doctor import cli, machine
 from gateway.doctor.finding import Finding, ok
 from tests.gateway.test_up import free_port
+from tests.support.attested_gateway import running_gateway
+from tests.support.tls import self_signed
 
 
 @pytest.fixture
@@ -96,6 +99,55 @@ def test_looking_makes_nothing(flags: list[str], tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     run(*flags)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture
+def gateway_url(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """An attested gateway on a TLS port, and the CA of its certificate."""
+    with running_gateway(self_signed(tmp_path)) as running:
+        yield running.url, running.ca_file
+
+
+def test_a_gateway_elsewhere_is_looked_at_from_here(gateway_url: tuple[str, Path]) -> None:
+    url, ca_file = gateway_url
+    result = run(url, "--ca-file", str(ca_file), "--policy", "development", "--json")
+    assert result.exit_code == 0, result.output
+    assert findings(result)["network"]["outcome"] == "ok"
+    assert findings(result)["gateway's evidence"]["code"] == "tee_simulated"
+    assert "model" not in findings(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (("--ca-file", "{ca}"), "untrusted_root", "--policy development"),
+        ((), "evidence_unavailable", "give --ca-file"),
+    ],
+)
+def test_what_stands_in_the_way_comes_with_its_next_step(
+    gateway_url: tuple[str, Path], arguments: tuple[str, ...], code: str, hint: str
+) -> None:
+    url, ca_file = gateway_url
+    result = run(url, *(a.format(ca=ca_file) for a in arguments), "--json")
+    assert result.exit_code == 1
+    found = findings(result)["gateway's evidence"]
+    assert (found["outcome"], found["code"]) == ("wrong", code)
+    assert hint in found["next_step"]
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("https://127.0.0.1:1/v1", "evidence_unavailable"),
+        ("https://no-such-host.invalid/v1", "name_unknown"),
+        ("http://127.0.0.1/v1", "invalid_value"),
+    ],
+)
+def test_a_gateway_out_of_reach_is_not_asked_for_evidence(url: str, code: str) -> None:
+    result = run(url, "--json")
+    assert result.exit_code == 1
+    assert findings(result)["network"]["code"] == code
+    assert "gateway's evidence" not in findings(result)
 
 
 def test_the_summary_counts() -> None:
