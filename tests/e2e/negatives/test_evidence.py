@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 import gateway.wiring
 from attestation.anchors import TrustAnchors, load_anchors
+from attestation.binding import report_data
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
-from attestation.model import MAX_BUNDLE_BYTES, GpuEntry
+from attestation.model import MAX_BUNDLE_BYTES, EvidenceBundle, GpuEntry
 from attestation.policy import AppraisalPolicy
 from gateway.attest import LiveAttestation
 from tests.attestation import sessions
 from tests.attestation.cases import CASES, Case
-from tests.attestation.nvidia.device import board_gpu, hopper, switch
+from tests.attestation.nvidia.device import GPU_ITEMS, FakeDevice, board_gpu, hopper, switch
 from tests.attestation.samples import AT, NONCE, OTHER_NONCE, evidence, keyset
 from tests.e2e.negatives.scene import Scene, scene
+from tests.support.fake_snp import FakeSnp
+from tests.vectors.nvidia_refs.pki import chain
 
 MAX_JUDGING_S = 1.0
 MAX_JUDGING_BYTES = 50 << 20
@@ -36,6 +40,8 @@ _OTHERWISE = {
     "endorsement_missing",  # what is missing is asked for, and until it is had there is no verdict
 }
 ON_THE_WIRE = [case for case in CASES if case.code not in _OTHERWISE]
+HONEST_POLICY = 0x12_0137
+SNP_DEBUG = 1 << 19  # [AMD 56860 table 10]
 NO_EVIDENCE = (JSON, b"{}")
 
 
@@ -46,15 +52,18 @@ def prepared_scene(
     *,
     anchors: TrustAnchors | None = None,
     policy: AppraisalPolicy | None = None,
+    completer: Any = None,
 ) -> Iterator[Scene]:
     """Its gateway asks with NONCE at AT, and has not believed anything yet."""
     make = gateway.wiring._attestation
 
     def attestation(*args: Any) -> LiveAttestation:
         fixed = replace(make(*args), rng=lambda _n: bytes(NONCE), utc_now=lambda: AT)
-        if policy is None:
-            return fixed
-        return replace(fixed, trust=lambda: replace(make(*args).trust(), policy=policy))
+        if completer is not None:
+            fixed = replace(fixed, completer=completer)
+        if policy is not None:
+            fixed = replace(fixed, trust=lambda: replace(make(*args).trust(), policy=policy))
+        return fixed
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gateway.wiring, "_attestation", attestation)
@@ -70,10 +79,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iter
         yield made
 
 
+def all_anchors() -> TrustAnchors:
+    """The fakes' roots count as vendors' here, that of the reference values too."""
+    rim_root = chain()[-1].public_bytes(Encoding.DER)
+    return sessions.all_anchors().with_foreign(rim_root, source="test")
+
+
 @pytest.fixture(scope="module")
 def equipped(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Scene]:
     """The same, for workers with GPUs of a vendor that counts as one here."""
-    folder, anchors = tmp_path_factory.mktemp("equipped"), sessions.all_anchors()
+    folder, anchors = tmp_path_factory.mktemp("equipped"), all_anchors()
     with prepared_scene(folder, tiny_model, anchors=anchors, policy=sessions.relaxed()) as made:
         yield made
 
@@ -108,6 +123,44 @@ def test_evidence_of_an_earlier_challenge(prepared: Scene) -> None:
     """Attack 1: genuine in every other way."""
     offer(prepared, make_bundle(FakeTee(), OTHER_NONCE, keyset(), AT).to_json())
     assert_quarantined(prepared, "nonce_mismatch")
+
+
+def _snp(**facts: object) -> EvidenceBundle:
+    """Of a machine that is genuine in all but these facts, signed by its own key."""
+    honest = sessions.bundle(tee="snp")
+    wanted = report_data(honest.statement.encode())
+    return replace(honest, quote=FakeSnp().report(report_data=wanted, **facts))
+
+
+class _DevtoolsGpu(FakeDevice):
+    """The mode shows in what is measured."""
+
+    @property
+    def measurements(self) -> tuple[bytes, ...]:
+        first, *others = super().measurements
+        return (bytes(reversed(first)), *others)
+
+
+def _gpu(device: FakeDevice) -> EvidenceBundle:
+    return replace(sessions.bundle((sessions.gpu_entry(device),)), gpu_endorsements=sessions.rims())
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: _snp(policy=HONEST_POLICY | SNP_DEBUG), "debug_enabled"),
+        (lambda: _snp(policy=HONEST_POLICY), "key_config_error"),
+        (lambda: _gpu(_DevtoolsGpu(items=GPU_ITEMS)), "measurement_mismatch"),
+        (lambda: _gpu(hopper()), "key_config_error"),
+    ],
+    ids=["snp", "snp-control", "devtools", "devtools-control"],
+)
+def test_machines_that_can_be_looked_into(
+    equipped: Scene, make: Callable[[], EvidenceBundle], code: str
+) -> None:
+    """Attack 3. The controls end at their key: the worker has not the one that is named."""
+    offer(equipped, make().to_json())
+    assert_quarantined(equipped, code)
 
 
 def test_gpus_of_another_host(equipped: Scene) -> None:
