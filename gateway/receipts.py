@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -197,7 +198,8 @@ class ReceiptBook:
         last_ns, self_ns = self._pruned_ns, self._monotonic_ns()
         if last_ns is None or self_ns - last_ns >= _PRUNE_INTERVAL_NS:
             self._pruned_ns = self_ns
-            self._writer.submit(partial(table.prune, before_ns=now_ns - self._keep_ns))
+            with suppress(WriterFull):
+                self._writer.submit(partial(table.prune, before_ns=now_ns - self._keep_ns))
 
     def _intent(self, receipt: OpenReceipt, principal: Principal) -> Intent:
         return Intent(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,14 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from click.testing import CliRunner
 from sqlalchemy import Engine, inspect, text
 
 import gateway.db.engine as db_engine
+from gateway.audit_chain import verify_chain
+from gateway.audit_cli import audit as audit_command
 from gateway.auth import Scope, TenantLimits, hash_key
-from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, migrate, open_engine
+from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, audit, migrate, open_engine
 from gateway.db.models import Base
 from tests.gateway.support import make_key, running_stack
 from tests.support.postgres import running_postgres
@@ -123,3 +127,22 @@ def test_a_gateway_answers_and_keeps_its_receipts(tmp_path: Path, url: str) -> N
         )
         assert hidden.status_code == 404
     assert not (tmp_path / "gateway.db").exists()
+
+
+def test_the_audit_log_is_one_chain_whoever_appends(
+    tmp_path: Path, url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_some(process: int) -> None:
+        for number in range(20):
+            with db_engine.writing(engine).begin() as connection:
+                fields = {"process": process, "n": number}
+                audit.append(connection, kind="x", fields=fields, at=datetime.now(UTC))  # noqa: TID251
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append_some, range(4)))
+    with engine.connect() as connection:
+        assert len(verify_chain(audit.read_all(connection))) == 80
+    monkeypatch.setenv("STARSHADE_DATABASE_URL", url)
+    result = CliRunner().invoke(audit_command, ["verify", "--state-dir", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("WHOLE: 80 events")
