@@ -23,8 +23,9 @@ from gateway.endpoints import ENDPOINTS
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.sealed import UNIX_SCHEME, read_bounded
-from gateway.worker.dialects import client_answer, refusal, upstream_body
+from gateway.worker.dialects import client_answer, refusal, upstream_body, wants_obfuscation
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
+from gateway.worker.obfuscation import Filler
 
 MAX_WHOLE_BYTES: Final = 16 << 20
 MAX_REFUSAL_BYTES: Final = 64 << 10
@@ -91,8 +92,10 @@ class UpstreamService:
         created_s: int,
         clock_ns: Callable[[], int],
         report: Callable[[EngineFacts], None],
+        filler: Filler,
     ) -> None:
         self._http = http
+        self._filler = filler
         self._dialect = dialect
         self._models = models
         self._created_s = created_s
@@ -160,7 +163,8 @@ class UpstreamService:
             try:
                 if call.is_streamed:
                     yield b""
-                    async for data in self._events(response, request, outcome):
+                    filler = self._filler if wants_obfuscation(call.body) else None
+                    async for data in self._events(response, request, outcome, filler):
                         yield data
                 else:
                     yield await self._whole(response, request, outcome)
@@ -220,7 +224,11 @@ class UpstreamService:
         return json.dumps(answer).encode()
 
     async def _events(
-        self, response: httpx.Response, request: InnerRequest, outcome: _Outcome
+        self,
+        response: httpx.Response,
+        request: InnerRequest,
+        outcome: _Outcome,
+        filler: Filler | None,
     ) -> AsyncGenerator[bytes, None]:
         """What came together goes on together; an end without `[DONE]` is told as an error."""
         splitter, is_done = sse.EventSplitter(), False
@@ -235,6 +243,8 @@ class UpstreamService:
                     elif said:
                         chunk = client_answer(json.loads(said), request_id=request.request_id)
                         outcome.read(chunk)
+                        if filler is not None and chunk.get("choices"):
+                            chunk["obfuscation"] = filler(len(sse.compact(chunk["choices"])))
                         out += sse.encode_json(chunk)
                 if out:
                     yield out

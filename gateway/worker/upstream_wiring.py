@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncGenerator
 
@@ -15,6 +16,7 @@ from gateway.process import GuestOpener, span_provider, system_clocks, utc_now
 from gateway.worker.app import ReadyWorker, WorkerState
 from gateway.worker.attester import Attester, open_tee
 from gateway.worker.facts import worker_facts
+from gateway.worker.obfuscation import random_filler
 from gateway.worker.upstream import UpstreamService, served_models, upstream_client
 from telemetry import semconv
 
@@ -56,6 +58,7 @@ async def load_upstream(
             created_s=int(time.time()),  # noqa: TID251 - the process edge
             clock_ns=clocks.monotonic_ns,
             report=tracing.generated,
+            filler=random_filler(os.urandom),
         )
         state.ready = ReadyWorker(  # 3
             model_name=models[0],

@@ -97,6 +97,13 @@ def test_a_streamed_answer_reads_like_our_own(served: Served, wants_usage: bool)
     assert ("usage" in events[-1]) is wants_usage
 
 
+def test_deltas_are_filled_up_unless_it_is_declined(served: Served) -> None:
+    filled = events_of(served.chat(stream=True))
+    assert all("obfuscation" in event for event in filled if event["choices"])
+    plain = events_of(served.chat(stream=True, stream_options={"include_obfuscation": False}))
+    assert not any("obfuscation" in event for event in plain)
+
+
 def test_a_plain_completion(served: Served) -> None:
     body = {"model": MODEL, "prompt": "hi", "max_tokens": 2}
     answer = served.stack.client.post("/v1/completions", json=body).json()
