@@ -268,6 +268,7 @@ struct VectorProducts {
   VectorProducts(const Tile<Pairs>& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Tile<Pairs>& tile;
+  void fetch(const KvAttentionArgs&, const KvAttentionTask&, int) const {}
   void score(const Chunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
   void add(const Chunk& chunk, const int* num_seen) const {
     by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
@@ -310,6 +311,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   for (int first_tile = task.first_tile; first_tile < task.end_tile; first_tile += kChunkTiles) {
     Chunk chunk;
     find_chunk(args, task, first_tile, widened, chunk);
+    products.fetch(args, task, first_tile + kChunkTiles);
     // Every row sees the whole chunk, unless it reaches past the first query or its window.
     const int32_t chunk_end = chunk.first_position[kChunkTiles - 1] + kTileTokens;
     const bool whole = chunk.num_tiles == kChunkTiles && chunk_end <= task.first_position + 1 &&
