@@ -13,6 +13,8 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from gateway import config_rules as rules
+from gateway.config_collateral import CollateralSettings
+from gateway.config_engine import EngineSettings
 from gateway.config_quota import QuotaSettings
 from gateway.config_sources import (
     ConfigError,
@@ -45,37 +47,6 @@ __all__ = [
 
 _MIB = 1024 * 1024
 _MAX_PORT = 65_535
-
-
-def _vendor(what: str) -> Key:
-    """Secret: an address that is refused may hold a password."""
-    doc = f"Instead of {what}; mirrors after it; `https`, or `http` on this machine."
-    return Key(doc, rules.endorser_urls, secret=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollateralSettings:
-    """Where what vouches for a worker's Evidence comes from when the worker did not bring it."""
-
-    offline: Annotated[
-        bool, Key("Whether to use what is cached alone and ask nobody for collateral.")
-    ] = False
-    pcs: Annotated[tuple[str, ...], _vendor("Intel's PCS, such as a PCCS")] = ()
-    kds: Annotated[tuple[str, ...], _vendor("AMD's KDS")] = ()
-    rim: Annotated[tuple[str, ...], _vendor("NVIDIA's RIM service")] = ()
-    ocsp: Annotated[tuple[str, ...], _vendor("NVIDIA's OCSP responder")] = ()
-    nras: Annotated[tuple[str, ...], _vendor("NVIDIA's token service, for its keys")] = ()
-    proxy: Annotated[
-        str | None,
-        Key(
-            "HTTP proxy for all of them; the environment's is not used.",
-            rules.endorser_url,
-            secret=True,
-        ),
-    ] = None
-    ca_file: Annotated[
-        Path | None, Key("Further CA certificates for their TLS, in PEM, beside the system's.")
-    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,53 +240,6 @@ class WorkerSettings:
             rules.one_of("auto", "fake"),
         ),
     ] = "auto"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """Budgets of the inference engine."""
-
-    block_size: Annotated[
-        int, Key("Tokens in one key-value cache block.", rules.between(1, 256))
-    ] = 16
-    kv_cache_bytes: Annotated[
-        int, Key("Memory for the key-value cache.", rules.between(_MIB, 1024 * 1024 * _MIB))
-    ] = 512 * _MIB
-    max_batch_tokens: Annotated[
-        int, Key("Tokens computed in one step.", rules.between(1, 65_536))
-    ] = 512
-    max_sequences: Annotated[
-        int, Key("Sequences computed in one step.", rules.between(1, 4096))
-    ] = 64
-    itl_target_ms: Annotated[
-        int,
-        Key(
-            "Longest a step may take on account of prompts while answers are being streamed.",
-            rules.between(1, 60_000),
-        ),
-    ] = 100
-    max_draft_tokens: Annotated[
-        int,
-        Key(
-            "Most tokens guessed at once for one sequence and checked in its next step; 0 is off. "
-            "No answer depends on it.",
-            rules.between(0, 32),
-        ),
-    ] = 7
-    max_draft_rows: Annotated[
-        int,
-        Key(
-            "Guesses are made while the sequences that decode and all their guesses are no more.",
-            rules.between(2, 4096),
-        ),
-    ] = 8
-    max_context_tokens: Annotated[
-        int,
-        Key(
-            "Longest prompt plus answer; 0 takes the model's own limit.",
-            rules.between(0, 1_048_576),
-        ),
-    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

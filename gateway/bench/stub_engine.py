@@ -100,6 +100,9 @@ class StubTokenizer:
     def encode_prompt(self, text: str) -> list[int]:
         return [1]
 
+    def encode_document(self, text: str) -> list[int]:
+        return [1]
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return WORD * len(token_ids)
 

@@ -125,7 +125,7 @@ def test_evidence_of_an_earlier_challenge(prepared: Scene) -> None:
     assert_quarantined(prepared, "nonce_mismatch")
 
 
-def _snp(**facts: object) -> EvidenceBundle:
+def _snp(**facts: Any) -> EvidenceBundle:
     """Of a machine that is genuine in all but these facts, signed by its own key."""
     honest = sessions.bundle(tee="snp")
     wanted = report_data(honest.statement.encode())
