@@ -76,14 +76,19 @@ class Tenant:
 def p_value(
     probe: Callable[[str], float], victim: Callable[[str], object], prompts: Iterator[str]
 ) -> float:
-    """Of the probe's times for prompts that the victim asked before, and for fresh ones."""
-    seen, fresh = [], []
+    """Of the probe's times for prompts that the victim asked before, and for fresh ones.
+
+    Which of the two is asked first is left to chance, so that their order cannot tell.
+    """
+    rng, times = random.Random(42), dict[bool, list[float]]({True: [], False: []})
     for _ in range(NUM_PROBES):
-        prompt, other = next(prompts), next(prompts)
-        victim(prompt)
-        seen.append(probe(prompt))
-        fresh.append(probe(other))
-    return ks_p_value(seen, fresh)
+        asked = next(prompts)
+        victim(asked)
+        pair = [(True, asked), (False, next(prompts))]
+        rng.shuffle(pair)
+        for was_asked, prompt in pair:
+            times[was_asked].append(probe(prompt))
+    return ks_p_value(times[True], times[False])
 
 
 def test_another_tenant_s_prefixes_take_as_long_as_new_ones(
