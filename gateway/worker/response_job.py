@@ -33,7 +33,7 @@ async def response_job(model: ServedModel, request: InnerRequest) -> Job:
     writer = ResponseWriter(
         request_id=request.request_id,
         created_s=int(model.unix_s()),
-        asked=_repeated(asked, chat),
+        asked=repeated(asked, chat),
         spelling=model.spelling,
         tool_names=tool_names(chat),
         filler=model.filler if asked.wants_obfuscation else None,
@@ -65,7 +65,7 @@ async def _grammar(
     return loose, await chat_grammar(model, loose)
 
 
-def _repeated(asked: ResponseRequest, chat: ChatRequest) -> Mapping[str, Any]:
+def repeated(asked: ResponseRequest, chat: ChatRequest) -> Mapping[str, Any]:
     """What a response says of its request, defaults included."""
     choice = asked.tool_choice
     wanted = asked.text.format if asked.text is not None else None

@@ -5,7 +5,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gateway import sse
 from gateway.problems import GatewayError
@@ -13,11 +13,18 @@ from gateway.response_errors import error_event
 from gateway.worker.job import WrittenAnswer
 from gateway.worker.obfuscation import Filler
 from gateway.worker.outcome import Usage
-from gateway.worker.spelling import TokenSpelling
 from gateway.worker.tool_calls import CallArguments, CallBegun, Piece, Said, ToolCallParser
 from runtime import TokenLogprobs
 
 Json = dict[str, Any]
+
+
+class Speller(Protocol):
+    """Shows log probabilities as clients get them."""
+
+    def entries(self, found: Sequence[Any]) -> list[Json]: ...
+
+
 _INCOMPLETE: Final = {"reason": "max_output_tokens"}
 
 
@@ -33,7 +40,7 @@ class ResponseWriter:
         request_id: str,
         created_s: int,
         asked: Mapping[str, Any],
-        spelling: TokenSpelling,
+        spelling: Speller,
         tool_names: Collection[str],
         filler: Filler | None,
     ) -> None:
@@ -47,6 +54,7 @@ class ResponseWriter:
         self._is_open = False
         self._is_cut_short = False
         self._num_events = 0
+        self.last: Json = {}  # the response as its end told it
 
     # -- events ----------------------------------------------------------------------------
 
@@ -61,10 +69,10 @@ class ResponseWriter:
         pieces: Sequence[Piece] = parser.feed(text) if parser else [Said(text)] if text else []
         if logprobs and not pieces:
             pieces = [Said("")]
-        return self._pieces(pieces, logprobs)
+        return self.take(pieces, logprobs)
 
     def finish(self, index: int, reason: str) -> bytes:
-        data = self._pieces(self._parser.flush() if self._parser else [], ())
+        data = self.take(self._parser.flush() if self._parser else [], ())
         if not self._output:
             data += self._open_message()
         self._is_cut_short = reason == "length"
@@ -72,7 +80,8 @@ class ResponseWriter:
 
     def end(self, usage: Usage) -> bytes:
         status = "incomplete" if self._is_cut_short else "completed"
-        return self._event(f"response.{status}", response=self._response(status, usage))
+        self.last = self._response(status, usage)
+        return self._event(f"response.{status}", response=self.last)
 
     def error(self, error: GatewayError) -> bytes:
         return error_event(error, sequence_number=self._num_events)
@@ -85,7 +94,8 @@ class ResponseWriter:
 
     # -- items -----------------------------------------------------------------------------
 
-    def _pieces(self, pieces: Sequence[Piece], logprobs: Sequence[TokenLogprobs]) -> bytes:
+    def take(self, pieces: Sequence[Piece], logprobs: Sequence[Any]) -> bytes:
+        """The next pieces of the answer; `logprobs` are as the speller takes them."""
         data = b""
         for piece in pieces:
             match piece:
@@ -132,7 +142,7 @@ class ResponseWriter:
         at = len(self._output) - 1
         return self._event("response.output_item.added", output_index=at, item=item)
 
-    def _say(self, text: str, logprobs: Sequence[TokenLogprobs]) -> bytes:
+    def _say(self, text: str, logprobs: Sequence[Any]) -> bytes:
         entries = self._spelling.entries(logprobs)
         (part,) = self._output[-1]["content"]
         part["text"] += text

@@ -16,16 +16,16 @@ import httpx
 
 from gateway import sse
 from gateway.calls import MALFORMED, Call
-from gateway.chat_call import CHAT_PATH
-from gateway.completion_call import COMPLETIONS_PATH
 from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.endpoints import ENDPOINTS
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
+from gateway.response_call import RESPONSES_PATH
 from gateway.sealed import UNIX_SCHEME, read_bounded
 from gateway.worker.dialects import client_answer, refusal, upstream_body, wants_obfuscation
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.obfuscation import Filler
+from gateway.worker.upstream_responses import ResponseByChat
 
 MAX_WHOLE_BYTES: Final = 16 << 20
 MAX_REFUSAL_BYTES: Final = 64 << 10
@@ -33,9 +33,8 @@ MAX_MODELS: Final = 64
 MODELS_PATH: Final = "/v1/models"
 ASK_AGAIN_S: Final = 1.0  # while the server loads its model
 _CONNECT_S: Final = 5.0
-_PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH})
 _CALLS: Final[Mapping[str, Callable[[bytes], Call]]] = MappingProxyType(
-    {endpoint.path: endpoint.parse for endpoint in ENDPOINTS if endpoint.path in _PATHS}
+    {endpoint.path: endpoint.parse for endpoint in ENDPOINTS}
 )
 
 
@@ -89,7 +88,7 @@ class UpstreamService:
         *,
         dialect: str,
         models: tuple[str, ...],
-        created_s: int,
+        unix_s: Callable[[], float],
         clock_ns: Callable[[], int],
         report: Callable[[EngineFacts], None],
         filler: Filler,
@@ -98,7 +97,8 @@ class UpstreamService:
         self._filler = filler
         self._dialect = dialect
         self._models = models
-        self._created_s = created_s
+        self._unix_s = unix_s
+        self._created_s = int(unix_s())
         self._clock_ns = clock_ns
         self._report = report
         self._open: set[httpx.Response] = set()
@@ -137,6 +137,8 @@ class UpstreamService:
             raise GatewayError("method_not_allowed", "This path has another method.")
         if self._is_draining:
             raise GatewayError("server_stopping", "The worker is stopping.")
+        if request.path == RESPONSES_PATH:
+            return await self._respond(request)
         call = parse(request.body)
         if call.model not in self._models:
             raise GatewayError("model_not_found", "This model is not served here.", param="model")
@@ -147,6 +149,19 @@ class UpstreamService:
             return InnerResponse(status=200, media_type=sse.MEDIA_TYPE, body=exchange)
         await exchange.aclose()
         return json_response(200, json.loads(first))
+
+    async def _respond(self, request: InnerRequest) -> InnerResponse:
+        """To a request for a response: the server need only chat."""
+        made = ResponseByChat.of(request, unix_s=self._unix_s, filler=self._filler)
+        if made.call.model not in self._models:
+            raise GatewayError("model_not_found", "This model is not served here.", param="model")
+        body = upstream_body(made.call.body, dialect=self._dialect, cache_salt=request.cache_salt)
+        chat = self._exchange(made.call, body, request)
+        if not made.asked.is_streamed:
+            return json_response(200, await made.whole(chat))
+        events = made.events(chat)
+        await anext(events)
+        return InnerResponse(status=200, media_type=sse.MEDIA_TYPE, body=events)
 
     async def _exchange(
         self, call: Call, body: bytes, request: InnerRequest

@@ -55,7 +55,7 @@ async def load_upstream(
             http,
             dialect=settings.upstream_kind,
             models=models,
-            created_s=int(time.time()),  # noqa: TID251 - the process edge
+            unix_s=time.time,  # noqa: TID251 - the process edge
             clock_ns=clocks.monotonic_ns,
             report=tracing.generated,
             filler=random_filler(os.urandom),

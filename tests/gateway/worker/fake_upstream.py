@@ -14,6 +14,12 @@ from starlette.types import Receive, Scope, Send
 MODEL = "org/model"
 USAGE = {"prompt_tokens": 5, "total_tokens": 7, "completion_tokens": 2}
 TEXTS = ("Hel", "lo")
+CALL_DELTAS: tuple[dict[str, Any], ...] = (
+    {"index": 0, "id": "chatcmpl-tool-1", "type": "function", "function": {"name": "f"}},
+    {"index": 0, "function": {"arguments": '{"a"'}},
+    {"index": 0, "function": {"arguments": ": 1}"}},
+    {"index": 1, "id": "chatcmpl-tool-2", "function": {"name": "g", "arguments": "{}"}},
+)
 
 
 class FakeUpstream:
@@ -76,6 +82,10 @@ class FakeUpstream:
         try:
             for text in TEXTS:
                 yield event([{"index": 0, **part(text), "logprobs": None, "finish_reason": None}])
+            if self.how == "calls":
+                for call in CALL_DELTAS:
+                    delta = {"tool_calls": [call]}
+                    yield event([{"index": 0, "delta": delta, "finish_reason": None}])
             if self.how == "endless":
                 while True:
                     yield event([{"index": 0, **part("x"), "finish_reason": None}])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from click.testing import CliRunner
 
@@ -194,9 +195,48 @@ def test_a_client_that_leaves_ends_the_work(served: Served) -> None:
     wait_until(lambda: served.upstream.num_left == 1)
 
 
-def test_responses_are_refused_and_not_dropped(served: Served) -> None:
-    response = served.stack.client.post("/v1/responses", json={"model": MODEL, "input": "x"})
-    assert error_of(response)["code"] == "unsupported_endpoint"
+def test_a_response_by_way_of_a_chat(served: Served) -> None:
+    client = served.stack.openai
+    asked: Any = {"model": MODEL, "input": "hi", "instructions": "Be brief."}
+    whole = client.responses.create(**asked)
+    assert (whole.output_text, whole.status) == (TEXT, "completed")
+    assert served.last_body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert whole.usage is not None
+    assert (whole.usage.input_tokens, whole.usage.output_tokens) == (5, 2)
+    with client.responses.stream(**asked) as stream:
+        events = list(stream)
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == TEXT
+
+
+def test_calls_of_a_response_are_the_servers(served: Served) -> None:
+    served.upstream.how = "calls"
+    tools: Any = [{"type": "function", "name": name, "parameters": {}} for name in ("f", "g")]
+    response = served.stack.openai.responses.create(model=MODEL, input="hi", tools=tools)
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert [(call.name, call.arguments) for call in calls] == [("f", '{"a": 1}'), ("g", "{}")]
+    assert not any(tool["function"]["strict"] for tool in served.last_body["tools"])
+
+
+@pytest.mark.parametrize("how", ["breaks", "error", "no done"])
+def test_a_response_whose_chat_fails_fails(served: Served, how: str) -> None:
+    served.upstream.how = how
+    client = served.stack.openai
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.responses.create(model=MODEL, input="hi")
+    assert caught.value.code == "generation_failed"
+    stream = client.responses.create(model=MODEL, input="hi", stream=True)
+    with pytest.raises(openai.APIError, match="server"):
+        list(stream)
+
+
+def test_a_response_that_is_refused_is_refused_in_its_own_words(served: Served) -> None:
+    served.upstream.how = "400"
+    with pytest.raises(openai.BadRequestError) as caught:
+        served.stack.openai.responses.create(model=MODEL, input="hi")
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
+    with pytest.raises(openai.NotFoundError):
+        served.stack.openai.responses.create(model="other", input="hi")
 
 
 def test_a_server_that_is_gone(tmp_path: Path) -> None:
