@@ -60,6 +60,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "unsupported_endpoint": Problem(status=404),
         "method_not_allowed": Problem(status=405),
         "request_timeout": Problem(status=408, error_type=_SERVER),
+        "session_not_accepted": Problem(status=412),
         "body_too_large": Problem(status=413),
         "unsupported_media_type": Problem(status=415),
         "origin_not_allowed": Problem(status=403, error_type=_PERMISSION),

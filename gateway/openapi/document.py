@@ -22,6 +22,7 @@ _TEXTS: Final = {
     404: "There is no such thing.",
     408: "It took too long.",
     409: "It was sent before.",
+    412: "What the client insists on is not so here.",
     413: "It is too large.",
     415: "Another media type is taken here.",
     421: "This host is not served here.",

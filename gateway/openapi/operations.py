@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.openapi.answers import BOOLEAN, COUNT, STRING, closed, constant, list_of, or_null, ref
+from gateway.pins import HEADER, PIN
 
 Json = dict[str, Any]
 
@@ -12,9 +13,17 @@ EVENTS: Final = "text/event-stream"
 OHTTP_KEYS: Final = "application/ohttp-keys"
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
 _KEYED: Final = (401, 403, 421, 429, 499, 500, 503)  # of all that needs a key
-_SENT: Final = (400, 404, 408, 409, 413, 415, 502)  # of what is sent on to a worker
-_SEALED: Final = (400, 408, 409, 413, 415, 421, 422, 499, 500, 502, 503)
+_SENT: Final = (400, 404, 408, 409, 412, 413, 415, 502)  # of what is sent on to a worker
+_SEALED: Final = (400, 408, 409, 412, 413, 415, 421, 422, 499, 500, 502, 503)
 _OPEN: Final = (421, 500, 503)
+
+
+_PIN: Final[Json] = {
+    "name": HEADER,
+    "in": "header",
+    "description": "What the client insists on, such as `mode=terminate`.",
+    "schema": {"type": "string", "pattern": f"^{PIN}(, *{PIN})*$"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,7 @@ def _written(path: str, summary: str, answer: str, *, events: str | None = None)
         answers=answers,
         statuses=statuses,
         needs_key=True,
+        parameters=(_PIN,),
     )
 
 

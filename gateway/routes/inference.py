@@ -13,6 +13,8 @@ from gateway.auth import tenant_in_spans
 from gateway.calls import Call
 from gateway.endpoints import Endpoint
 from gateway.observe import ChatTrace
+from gateway.pins import HEADER as PIN_HEADER
+from gateway.pins import parse_pins, require_gateway_pins, require_worker_pins
 from gateway.problems import GatewayError
 from gateway.relay import Exchange
 from gateway.services import (
@@ -71,6 +73,8 @@ async def _answer(
     trace.facts.tenant = tenant_in_spans(principal.tenant)
     principal.require(endpoint.scope)
     require_not_draining(services)
+    pins = parse_pins(request.headers.getlist(PIN_HEADER))
+    await require_gateway_pins(pins, services.attester)
     admission = services.quotas.enter(principal)
     trace.at_end(admission.end)
     call = await _read_call(request, endpoint)
@@ -79,6 +83,7 @@ async def _answer(
     directory = services.directory
     if directory.knows(call.model) or call.model in await directory.models():
         trace.facts.model = call.model  # only names that we know reach a span
+    require_worker_pins(pins, directory.nodes, call.model, now=services.utc_now())
     admission.admit(call)
     limits = {"cache-control": "no-store", **admission.headers()}
     opening = services.relay.open(call, principal, trace)

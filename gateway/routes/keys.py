@@ -15,6 +15,8 @@ from attestation.channel import KEY_LIST_TYPE
 from gateway.auth import tenant_in_spans
 from gateway.doors.terminate import KeyList
 from gateway.endpoints import ENDPOINTS
+from gateway.pins import HEADER as PIN_HEADER
+from gateway.pins import parse_pins, require_gateway_pins
 from gateway.routes.inference import code_of
 from gateway.services import Services, authenticated, require_not_draining, services_of
 from gateway.streaming import StreamedBody
@@ -60,6 +62,8 @@ async def _passed_on(request: Request, services: Services) -> Response:
         for scope in sorted(_INFERENCE_SCOPES):  # which it needs is sealed
             principal.require(scope)
         require_not_draining(services)
+        pins = parse_pins(request.headers.getlist(PIN_HEADER))
+        await require_gateway_pins(pins, services.attester)
         trace.at_end(services.quotas.enter(principal).end)
         response = await services.doors.respond(request)
     except BaseException as err:
