@@ -26,6 +26,7 @@ _BY_CODE: Final = {
     "debug_enabled": "The worker runs in debug mode, so its memory is open to its host.",
     "endorsement_missing": "The vendor's endorsement of this chip is missing.",
     "format": "The evidence is malformed.",
+    "key_config_error": "The key that was offered is not in the attested keyset.",
     "measurement_mismatch": "The worker's measurement is not one the policy expects.",
     "nonce_mismatch": "The evidence is not fresh: it answers another nonce.",
     "quote_signature": "The signature of the quote is wrong.",

@@ -1,4 +1,8 @@
-/** One worker's appraisal, words first, colour second: <trust-badge tier="warning" expired>. */
+/**
+ * One worker's appraisal, words first, colour second: <trust-badge tier="warning" expired>.
+ *
+ * `code` is the class of a rejection, and stands on the badge: what is red says why.
+ */
 
 const WORDS: Readonly<Record<string, string>> = {
   affirming: "affirming",
@@ -20,7 +24,7 @@ declare global {
 }
 
 export class TrustBadge extends HTMLElement {
-  static readonly observedAttributes = ["tier", "expired"];
+  static readonly observedAttributes = ["tier", "code", "expired"];
 
   connectedCallback(): void {
     this.#render();
@@ -36,6 +40,8 @@ export class TrustBadge extends HTMLElement {
     const expired = this.hasAttribute("expired");
     this.dataset["tier"] = expired ? "none" : tier; // style.css colours by [data-tier]
     this.dataset["mark"] = MARKS[expired ? "none" : tier];
-    this.textContent = expired ? `expired (was ${WORDS[tier]})` : (WORDS[tier] ?? "not appraised");
+    const code = tier === "contraindicated" ? this.getAttribute("code") : null;
+    const words = code === null ? WORDS[tier] : `${WORDS[tier]}: ${code}`;
+    this.textContent = expired ? `expired (was ${words})` : (words ?? "not appraised");
   }
 }

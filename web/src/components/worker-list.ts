@@ -34,6 +34,7 @@ export class WorkerList extends HTMLElement {
 
 function workerCard(worker: Worker, nowS: number): HTMLElement {
   const badge = el("trust-badge", { tier: worker.tier });
+  if (worker.code !== null) badge.setAttribute("code", worker.code);
   if (isExpired(worker, nowS)) badge.setAttribute("expired", "");
   const facts: (readonly [string, string | Node])[] = [
     ["Appraised", timeElement(worker.appraised_s, formatAge(nowS - worker.appraised_s))],
