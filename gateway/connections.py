@@ -10,6 +10,7 @@ import asyncio
 import functools
 import socket
 import sys
+from asyncio import sslproto
 from typing import Any, Final
 
 import uvicorn
@@ -25,6 +26,7 @@ WAITING_BYTES: Final = 64 * 1024  # of an answer, until more of it is held back;
 READER_STALL_S: Final = 30.0  # for a client to take three quarters of them
 KEEP_ALIVE_S: Final = 15  # between two requests; pools of clients give up after 5 s
 MAX_CONNECTIONS: Final = 1024  # beyond these, idle ones give way; requests have their own bound
+TLS_BUFFER_BYTES: Final = 64 * 1024  # asyncio's 256 KiB are taken by idle connections as well
 _FAREWELL_S: Final = 1.0  # the same when the server stops and the connection carries nothing
 
 
@@ -140,12 +142,18 @@ class BoundedServer(uvicorn.Server):
     handshake_deadline_s = HANDSHAKE_DEADLINE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's own, which cannot be told the deadlines of TLS (asyncio's: 60 s and 30 s)."""
+        """uvicorn's own, which cannot be told the deadlines of TLS (asyncio's: 60 s and 30 s).
+
+        Nor can asyncio be told the size of a TLS connection's buffer but by its class: four records
+        fit into ours, and 1,024 idle strangers into 64 MiB.
+        """
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
         loop, config = asyncio.get_running_loop(), self.config
         has_tls = config.ssl is not None
+        if has_tls:
+            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         self.servers = [
             await loop.create_server(
                 functools.partial(

@@ -1,7 +1,9 @@
 """Are clients that hold connections without asking for anything sent away, and they alone?"""
 
 import asyncio
+import asyncio.sslproto
 import datetime as dt
+import gc
 import socket
 import ssl
 import threading
@@ -19,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway import tls
-from gateway.connections import BoundedProtocol, BoundedServer
+from gateway.connections import TLS_BUFFER_BYTES, BoundedProtocol, BoundedServer
 from gateway.paths import Paths
 from gateway.probes import client_context
 from gateway.sockets import listen_tcp
@@ -221,6 +223,23 @@ def test_a_tls_handshake_has_a_deadline_too(tmp_path: Path) -> None:
             ask(wrapped)
             wrapped.sendall(GET[:20])
             assert seconds_until_cut(wrapped) < PATIENCE_S / 3
+
+
+def test_an_idle_tls_connection_holds_little(tmp_path: Path) -> None:
+    paths = Paths(state_dir=tmp_path / "state", cache_dir=tmp_path / "cache")
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
+    tls.ensure_certificates(paths, (), at=now)
+    with serving(tls.server_context(paths)) as port:
+        raw = connect(port)
+        with closing(client_context(paths).wrap_socket(raw, server_hostname="localhost")) as idle:
+            ask(idle)
+            held = [
+                len(item._ssl_buffer)  # type: ignore[attr-defined]
+                for item in gc.get_objects()
+                if isinstance(item, asyncio.sslproto.SSLProtocol)
+            ]
+    assert held
+    assert max(held) <= TLS_BUFFER_BYTES
 
 
 def test_an_answer_that_nobody_reads_ends_with_its_connection() -> None:
