@@ -339,22 +339,23 @@ def test_contents_stay_out_of_repr() -> None:
     assert "canary" not in repr((request, response))
 
 
+def sized(data: bytes) -> bytes:
+    return encode_varint(len(data)) + data
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_connection_fields_are_dropped_where_asked_for(is_known: bool) -> None:
-    kept = (("accept", "*/*"), ("te", "trailers"))
-    head = RequestHead(method="POST", path="/", fields=(*kept, ("x-onnection", "close")))
+    """Written by hand, since our own side cannot write them."""
+    given = (("accept", "*/*"), ("connection", "close"), ("te", "gzip"), ("te", "trailers"))
+    lines = b"".join(sized(text.encode()) for field in given for text in field)
+    control = b"".join(sized(text) for text in (b"POST", b"https", b"", b"/"))
     if is_known:
-        data = serialize_request(
-            Request(method="POST", path="/", fields=head.fields, content=b"body")
-        )
+        data = encode_varint(0) + control + sized(lines) + sized(b"body") + encode_varint(0)
     else:
-        data = serialize_request_head(head) + serialize_content_chunk(b"body") + serialize_end()
-    data = data.replace(b"x-onnection", b"keep-alive" + b"\x00").replace(
-        b"\x0bkeep-alive\x00", b"\x0bkeep-alive0"
-    )
-    assert ("keep-alive0", "close") in parse_request(data).fields  # same length, another name
-    data = data.replace(b"\x0bkeep-alive0\x05close", b"\x0akeep-alive\x06closed")
+        body = serialize_content_chunk(b"body") + serialize_end()
+        data = encode_varint(2) + control + lines + encode_varint(0) + body
     with pytest.raises(MalformedInner):
         parse_request(data)
     request = parse_request(data, drops_connection_fields=True)
-    assert (request.fields, request.content) == (kept, b"body")
+    assert request.fields == (("accept", "*/*"), ("te", "trailers"))
+    assert request.content == b"body"
