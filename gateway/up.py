@@ -260,6 +260,8 @@ def _announce(
         ("# Python, pip install openai:", openai_snippet(config, started.model)),
     ):
         display.say(f"\n{title}\n{text}")
+    display.say("\nverified and sealed, for any program: starshade connect")
+    display.say("what is wrong, if anything: starshade doctor")
     display.say("\nCtrl-C stops everything")
 
 
