@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from gateway.cli_support import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
     from attestation.receipt import AuditAnchor
     from gateway.audit_chain import AuditEvent
@@ -30,16 +29,6 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 MAX_SHOWN = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a log that holds was checked against."""
-
-    num_events: int
-    head_sha256: str
-    num_receipts: int
-    has_head_file: bool
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,11 +66,12 @@ def verify(
     Exit codes: 0 whole, 1 changed, 2 usage.
     """
     from gateway.audit_chain import AuditBroken
+    from gateway.audit_check import require_whole
 
     anchors = [*map(_receipt_anchor, receipt_paths), *map(_parse_head, known_heads)]
     try:
         with _database(config_file, state_dir, cache_dir) as (config, engine):
-            found = _verified(config, engine, anchors)
+            found = require_whole(engine, config.paths.audit_head, anchors)
     except AuditBroken as err:
         if as_json:
             document = {"whole": False, "code": err.code, "seq": err.seq, "reason": str(err)}
@@ -163,52 +153,6 @@ def _print_table(events: "list[AuditEvent]") -> None:
         what = "  ".join(f"{name}={value}" for name, value in event.fields.items())
         table.add_row(str(event.seq), event.at, event.kind, Text(plain(what)))
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
-
-
-def _verified(
-    config: "StarshadeConfig", engine: "Engine", anchors: "list[tuple[str, AuditAnchor]]"
-) -> _Found:
-    """Raises: AuditBroken."""
-    from attestation.errors import MalformedEvidence
-    from gateway.audit_chain import AuditBroken, require_anchor, verify_chain
-    from gateway.audit_head import read_head_file
-    from gateway.db import audit as table
-
-    kept: AuditAnchor | None = None
-    path = config.paths.audit_head
-    if path.exists():  # read before the log, which only grows
-        try:
-            kept = read_head_file(path)
-        except (OSError, MalformedEvidence) as err:
-            raise AuditBroken("audit_malformed", 0, f"{path} is no head of a log") from err
-    with _snapshot(engine) as connection:
-        hashes = verify_chain(table.read_all(connection))
-        if kept is not None:
-            require_anchor(hashes, kept, source=path.name)
-        num_receipts = 0
-        try:
-            for receipt_id, anchor in table.read_anchors(connection):
-                require_anchor(hashes, anchor, source=f"the receipt {receipt_id}")
-                num_receipts += 1
-        except MalformedEvidence as err:
-            raise AuditBroken("audit_malformed", 0, f"a stored receipt is none: {err}") from err
-    for source, anchor in anchors:
-        require_anchor(hashes, anchor, source=source)
-    return _Found(
-        num_events=len(hashes),
-        head_sha256=hashes[-1].hex() if hashes else "0" * 64,
-        num_receipts=num_receipts,
-        has_head_file=kept is not None,
-    )
-
-
-@contextmanager
-def _snapshot(engine: "Engine") -> "Iterator[Connection]":
-    """One state of the database, also while a gateway writes."""
-    if engine.dialect.name == "postgresql":
-        engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with engine.begin() as connection:
-        yield connection
 
 
 def _receipt_anchor(path: Path) -> "tuple[str, AuditAnchor]":

@@ -124,6 +124,7 @@ def _of_installation(config: StarshadeConfig, now: datetime) -> Iterator[Finding
         "worker's socket": lambda: installation.worker_socket(config),
         "server certificate": lambda: installation.certificate(config, now),
         "gateway database": lambda: databases.gateway_database(config),
+        "audit log": lambda: databases.audit_log(config),
         "telemetry database": lambda: databases.telemetry_database(config),
         "appraisal policy": lambda: installation.policy(config),
         "CAs for collateral": lambda: installation.vendors_authorities(config),

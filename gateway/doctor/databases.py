@@ -1,17 +1,20 @@
-"""Can the two databases be opened and written, and do they have this program's tables?"""
+"""Can the databases be opened and written, are the tables ours, and is the audit log whole?"""
 
 from pathlib import Path
 from typing import Final
 
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 import gateway.db
 import telemetry.db
+from gateway.audit_chain import AuditBroken
+from gateway.audit_check import require_whole
 from gateway.config import StarshadeConfig
 from gateway.db.engine import open_engine, writing
+from gateway.db.models import AuditRow
 from gateway.doctor.finding import Finding, ok, wrong
 
 _OWN: Final = Path(gateway.db.__file__ or "").parent / "migrations"
@@ -21,6 +24,37 @@ _TELEMETRY: Final = Path(telemetry.db.__file__ or "").parent / "migrations"
 def gateway_database(config: StarshadeConfig) -> Finding:
     """Keys, and what else the gateway has to remember."""
     return _database("gateway database", config.database_url, "database_url", _OWN)
+
+
+def audit_log(config: StarshadeConfig) -> Finding:
+    """Only its being whole; what it says is `starshade audit show`'s."""
+    name, engine = "audit log", None
+    parsed = make_url(config.database_url)
+    if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
+        return ok(name, "made at the first start")
+    try:
+        engine = open_engine(config.database_url)
+        if not inspect(engine).has_table(AuditRow.__tablename__):
+            return ok(name, "made at the next start")
+        whole = require_whole(engine, config.paths.audit_head)
+    except AuditBroken as err:
+        return wrong(
+            name,
+            f"it was changed: {err}",
+            code=err.code,
+            next_step="compare with a backup; believe no event from there on",
+        )
+    except (SQLAlchemyError, ImportError) as err:
+        return wrong(
+            name,
+            f"it cannot be read: {type(err).__name__}",
+            code="database_unavailable",
+            next_step="check database_url",
+        )
+    finally:
+        if engine is not None:
+            engine.dispose()
+    return ok(name, f"whole, {whole.num_events} events, {whole.num_receipts} receipts have seen it")
 
 
 def telemetry_database(config: StarshadeConfig) -> Finding:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import StarshadeConfig
-from gateway.db import migrate, open_engine
+from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.doctor import databases, installation
 from gateway.tls import ensure_certificates
 from tests.gateway.support import make_config
@@ -33,6 +33,7 @@ def test_a_set_up_that_was_never_started_is_well_and_stays_absent(config: Starsh
         installation.vendors_authorities(config),
         installation.model(config),
         databases.gateway_database(config),
+        databases.audit_log(config),
         databases.telemetry_database(config),
     ]
     assert [f.name for f in findings if f.outcome != "ok"] == []
@@ -159,3 +160,25 @@ def test_the_password_of_a_database_is_not_shown(tmp_path: Path) -> None:
     finding = databases.gateway_database(make_config(tmp_path, database_url=url))
     assert finding.code == "database_unavailable"
     assert "hunter2" not in repr(finding)
+
+
+def test_an_audit_log_that_was_changed_is_wrong(config: StarshadeConfig) -> None:
+    assert databases.audit_log(config).found == "made at the first start"
+    config.state_dir.mkdir()
+    sqlite3.connect(config.paths.gateway_db).close()
+    config.paths.gateway_db.touch()
+    assert databases.audit_log(config).found == "made at the next start"
+    engine = open_engine(config.database_url)
+    migrate(engine)
+    keys = ApiKeyStore(engine)
+    for number in range(3):
+        keys.create(label="l", tenant="t", now_ns=number + 1)
+    engine.dispose()
+    assert databases.audit_log(config).found.startswith("whole, 3 events")
+    with sqlite3.connect(config.paths.gateway_db) as connection:
+        connection.execute("DELETE FROM audit_event WHERE seq = 2")
+    connection.close()
+    finding = databases.audit_log(config)
+    assert (finding.outcome, finding.code) == ("wrong", "audit_gap")
+    config.paths.gateway_db.write_bytes(b"not a database, but a text of some length" * 100)
+    assert databases.audit_log(config).code == "database_unavailable"
