@@ -1,7 +1,8 @@
 """The sealed channel: how do a request and its answer travel so that only the attested worker,
 and only the client, can read them?
 
-HPKE, chunked and plain OHTTP, binary HTTP, key configurations and leases; no I/O and no clock.
+HPKE, chunked and plain OHTTP, EHBP, binary HTTP, padding, key configurations, rotating keys and
+leases; no I/O, and no clock but those that are given.
 A usage example is in ``attestation.channel.ohttp``.
 """
 
