@@ -136,6 +136,7 @@ class LiveAttestation:
             models=models,
             facts=facts,
             key_configs=appraised.key_configs,
+            mode=appraised.keyset.mode if appraised.keyset is not None else "terminate",
         )
 
     async def _judge(

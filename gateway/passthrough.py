@@ -51,7 +51,7 @@ class KeyRoutes:
             key_id: (name, at) for key_id, (name, at) in self._seen.items() if now - at < KEY_MEMORY
         }
         for node in nodes:
-            for config in () if node.grant is None else node.grant.key_configs:
+            for config in _for_clients(node.grant):
                 holder, _ = self._seen.setdefault(config.key_id, (node.name, now))
                 if holder == node.name:
                     self._seen[config.key_id] = (node.name, now)
@@ -104,6 +104,8 @@ class PassThroughDoors:
         able.sort(key=lambda node: node.grant.client.num_open if node.grant else 0)
         grants = [node.grant for node in able if node.grant is not None]
         configs = [config for grant in grants for config in self._listed(grant)]
+        if not configs:
+            raise _no_worker()
         ends = min(grant.lease.not_after for grant in grants)
         return KeyList(body=serialize_key_configs(configs), fresh_s=(ends - now).total_seconds())
 
@@ -139,7 +141,8 @@ class PassThroughDoors:
 
     def _listed(self, grant: Grant) -> list[KeyConfig]:
         """Of two workers with one key id the second has to wait until it rotates."""
-        return [c for c in grant.key_configs if self._routes.holder(c.key_id) == grant.lease.node]
+        node = grant.lease.node
+        return [c for c in _for_clients(grant) if self._routes.holder(c.key_id) == node]
 
     async def _lease(self, node: WorkerNode) -> Grant:
         """A lease that has just ended is renewed first. Raises: GatewayError."""
@@ -245,6 +248,11 @@ async def _noting(
     async for data in body:
         yield data
     is_sent.set()
+
+
+def _for_clients(grant: Grant | None) -> Sequence[KeyConfig]:
+    """A worker that expects a gateway before it would take its clients' word for what they are."""
+    return grant.key_configs if grant is not None and grant.mode == "pass-through" else ()
 
 
 def _no_worker() -> GatewayError:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from attestation.channel import KeyConfig, Lease, LeaseMachine
+from attestation.keyset import Mode
 from attestation.receipt import Revocation
 from gateway.observe import AttestFacts
 from gateway.problems import GatewayError
@@ -31,6 +32,7 @@ class Grant:
     models: tuple[str, ...]
     facts: AttestFacts
     key_configs: tuple[KeyConfig, ...] = ()  # all that it attested: the lease's, and the next one
+    mode: Mode = "terminate"  # whom it takes requests from: a gateway, or clients through one
 
     def is_of_same_process(self, other: "Grant | None") -> bool:
         """Whether a key of this worker was the other's too: it did not begin anew since."""

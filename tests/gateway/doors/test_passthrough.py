@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -337,3 +338,18 @@ def test_the_worker_signs_what_it_refused(blind: Stack) -> None:
 def test_a_receipt_that_nobody_knows(blind: Stack) -> None:
     found = receipt(blind, "0" * 32)
     assert (found.status, json.loads(found.content)["error"]["code"]) == (404, "receipt_not_found")
+
+
+def test_no_client_is_sent_to_a_worker_that_expects_a_gateway(tmp_path: Path) -> None:
+    """It would believe the priority and share the prefixes of whoever asks."""
+    with running_stack(tmp_path, gateway__mode="pass-through") as stack:
+        app: GatewayApp = stack.gateway.app
+        (node,) = app.services.directory.nodes
+        config = key_list(stack)[0]
+        app.services.doors._routes._seen.clear()  # type: ignore[attr-defined]
+        assert node.grant is not None
+        node.grant = replace(node.grant, mode="terminate")
+        listed = stack.client.get("/.well-known/ohttp-gateway")
+        assert refused(listed) == (503, "upstream_unavailable")
+        answer = post(stack, ClientRequest(config, rng=os.urandom).seal_message(b"x"))
+        assert refused(answer) == (400, "key_config_error")
