@@ -74,12 +74,13 @@ class Scene:
         """With this code, an audit event that says why, and a signed receipt that says so."""
         error = error_of(answer)
         assert error["code"] == code
-        fields: dict[str, str | int] = {"code": code, "status": answer.status_code}
+        receipt_id = answer.headers["starshade-receipt"]
+        assert error["receipt"] == receipt_id
+        fields: dict[str, str | int] = {"code": code, "receipt": receipt_id}
         if detail is not None:
             fields["detail"] = detail
         event = self.wait_for_event("request_refused", **fields)
-        receipt_id = answer.headers["starshade-receipt"]
-        assert (event.fields["receipt"], error["receipt"]) == (receipt_id, receipt_id)
+        assert event.fields["status"] == answer.status_code
         receipt = self.receipt(receipt_id)
         assert (receipt["outcome"], receipt["code"]) == ("refused", code)
 
