@@ -6,7 +6,7 @@ from typing import Any
 from runtime.plan import Float32Array, Int32Array, Int64Array
 
 def isas() -> tuple[str, ...]:
-    """Those usable on this CPU, the best first: avx512vnni, avx512, avx2, portable."""
+    """Those usable on this CPU, the best first: avx512amx, avx512vnni, avx512, avx2, portable."""
 
 class Cpu:
     """``num_threads - 1`` parked threads and the caller; one call at a time."""
@@ -21,44 +21,6 @@ class Cpu:
     def num_threads(self) -> int: ...
     @property
     def isa(self) -> str: ...
-
-class AttentionStep:
-    """A checked copy of one step's ragged batch; reusable for every layer."""
-
-    def __init__(
-        self,
-        query_starts: Int32Array,
-        context_lens: Int32Array,
-        block_tables: Int32Array,
-        *,
-        num_blocks: int,
-        block_size: int,
-    ) -> None:
-        """Raises: ValueError when the arrays contradict each other."""
-
-def paged_attention(
-    cpu: Cpu,
-    step: AttentionStep,
-    q: Any,
-    k_cache: Any,
-    v_cache: Any,
-    out: Any,
-    scale: float,
-) -> None:
-    """Fill ``out`` (T, H, D); float32 arrays on the CPU, by DLPack.  The GIL is released.
-
-    ``q`` may have a stride between tokens; the caches and ``out`` are contiguous.
-
-    Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
-    """
-
-def linear(cpu: Cpu, x: Any, weight: Any, add: Any | None, out: Any) -> None:
-    """``out`` (T, O) = ``x`` (T, I) ``weight`` (O, I)^T + ``add`` (T, O); float32, contiguous.
-
-    ``out`` must not overlap ``x`` or ``weight``; it may be ``add``.  The GIL is released.
-
-    Raises: ValueError when shapes do not fit; TypeError for another dtype, device or layout.
-    """
 
 class Matrix:
     """Weights packed for the kernels, every ggml type exactly; immutable."""

@@ -94,12 +94,7 @@ class ModelRunner:
             keys=tuple(self._device.zeros(shape) for _ in range(config.num_layers)),
             values=tuple(self._device.zeros(shape) for _ in range(config.num_layers)),
         )
-        kernels = load_kernels(
-            self._device.backends,
-            num_threads=self._device.num_threads,
-            head_dim=config.head_dim,
-            plain_attention=not any(config.windows) and config.attention_softcap == 0,
-        )
+        kernels = load_kernels(self._device.backends)
         self._decoder = Decoder(config, model.weights, kernels)
         self._graphs: DecodeGraphs | None = None
         if captures:

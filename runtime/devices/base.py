@@ -25,7 +25,6 @@ class Device(Protocol):
 
     name: str
     backends: tuple[str, ...]  # kernel backends, the most preferred first
-    num_threads: int  # for backends that bring their own pool
     item_bytes: int  # of an item of the KV cache
     captures: bool  # whether ``capture`` makes a step cheaper to start
 
@@ -62,7 +61,6 @@ class TorchDevice:
     """The defaults: enough for any torch device to work before it has kernels of its own."""
 
     backends: tuple[str, ...] = ()
-    num_threads = 1
     item_bytes = 4
     captures = False
 

@@ -1,4 +1,4 @@
-"""The CPU: native kernels where they are built, torch's own threads for the rest."""
+"""The CPU: plain torch, with its own threads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class CpuDevice(TorchDevice):
     """Shares memory with NumPy."""
 
-    backends: tuple[str, ...] = ("native",)
-
     def __init__(self, *, num_threads: int = 0) -> None:
         """``num_threads`` 0 takes every CPU that this process may run on.
 
@@ -26,8 +24,7 @@ class CpuDevice(TorchDevice):
         import torch
 
         super().__init__("cpu")
-        self.num_threads = num_threads or len(os.sched_getaffinity(0))
-        torch.set_num_threads(self.num_threads)
+        torch.set_num_threads(num_threads or len(os.sched_getaffinity(0)))
 
     def zeros(self, shape: tuple[int, ...]) -> Tensor:
         # NumPy asks the system for zero pages, which cost no memory until written.

@@ -20,9 +20,9 @@ from runtime.kernels.swiglu import SwiGlu
 
 REFERENCE = "reference"
 OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "linear": ("native", "triton", REFERENCE),
+    "linear": ("triton", REFERENCE),
     "linear_fp8": ("triton", REFERENCE),
-    "paged_attention": ("native", "triton", REFERENCE),
+    "paged_attention": ("triton", REFERENCE),
     "rms_norm": ("triton", REFERENCE),
     "rms_norm_quantize": ("triton", REFERENCE),
     "rope_kv_write": ("triton", REFERENCE),
@@ -43,20 +43,12 @@ class Kernels:
     swiglu: SwiGlu
 
 
-def load_kernels(
-    backends: Sequence[str], *, num_threads: int, head_dim: int, plain_attention: bool = True
-) -> Kernels:
-    """The operators from the most preferred of ``backends``; references where none has one.
-
-    ``plain_attention``: without windows and soft caps.
-    """
-    attention = find_backend(
-        "paged_attention", backends, head_dim=head_dim, plain_attention=plain_attention
-    )
+def load_kernels(backends: Sequence[str]) -> Kernels:
+    """The operators from the most preferred of ``backends``; references where none has one."""
     return Kernels(
-        linear=find_backend("linear", backends).create(num_threads=num_threads),
+        linear=find_backend("linear", backends).create(),
         linear_fp8=find_backend("linear_fp8", backends).linear_fp8,
-        paged_attention=attention.create(num_threads=num_threads),
+        paged_attention=find_backend("paged_attention", backends).create(),
         rms_norm=find_backend("rms_norm", backends).rms_norm,
         rms_norm_quantize=find_backend("rms_norm_quantize", backends).rms_norm_quantize,
         rope_kv_write=find_backend("rope_kv_write", backends).rope_kv_write,
@@ -64,20 +56,15 @@ def load_kernels(
     )
 
 
-def find_backend(
-    operator: str, backends: Sequence[str], *, head_dim: int = 0, plain_attention: bool = True
-) -> Any:
-    """The backend's module; one that has ``supports`` is asked."""
+def find_backend(operator: str, backends: Sequence[str]) -> Any:
+    """The backend's module."""
     for backend in (*backends, REFERENCE):
         if backend not in OPERATORS[operator]:
             continue
         try:
-            module = importlib.import_module(f"runtime.kernels.{operator}.{backend}")
+            return importlib.import_module(f"runtime.kernels.{operator}.{backend}")
         except ImportError:
             if backend == REFERENCE:
                 raise
-            continue  # the compiled module is optional
-        supports = getattr(module, "supports", None)
-        if supports is None or supports(head_dim=head_dim, plain_attention=plain_attention):
-            return module
+            continue  # Triton is optional
     raise AssertionError(f"{operator} has no reference")

@@ -98,10 +98,14 @@ void attend(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const float, 3> q,
   const std::size_t scratch_bytes = kv_attention_scratch_bytes(
       std::size_t(std::max(kKvTileRows, num_heads / layout.num_kv_heads)), std::size_t(head_dim));
   nb::gil_scoped_release released;
-  cpu.threads.run(plan.tasks().size(), [&](std::size_t task, std::size_t) {
+  std::atomic<std::size_t> next{0};
+  cpu.threads.run_all([&](std::size_t, std::size_t) {
     std::vector<std::uint8_t> scratch(scratch_bytes + 64);
     const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-    cpu.isa.kv_attention(args, plan.tasks()[task], scratch.data() + (64 - address % 64) % 64);
+    std::uint8_t* aligned = scratch.data() + (64 - address % 64) % 64;
+    for (std::size_t task; (task = next.fetch_add(1)) < plan.tasks().size();) {
+      cpu.isa.kv_attention(args, plan.tasks()[task], aligned);
+    }
   });
   for (std::int64_t row = 0; row < rows.num_tokens(); ++row) {
     for (std::int32_t head = 0; head < num_heads; ++head) {

@@ -6,8 +6,8 @@
 #endif
 
 #define STARSHADE_ISA_OF(isa)                                                                  \
-  {#isa, isa::attention, isa::linear, isa::matmul_kernels(), isa::kv_attention, isa::kv_write, \
-   isa::kv_merge, &isa::row_kernels, &isa::probe_kernels}
+  {#isa, isa::matmul_kernels(), isa::kv_attention, isa::kv_write, isa::kv_merge,               \
+   &isa::row_kernels, &isa::probe_kernels}
 
 namespace starshade {
 namespace {

@@ -3,9 +3,7 @@
 
 #include <vector>
 
-#include "attention_kernel.h"
 #include "kv_kernel.h"
-#include "linear_kernel.h"
 #include "matmul_kernel.h"
 #include "probe_kernel.h"
 #include "row_kernel.h"
@@ -14,8 +12,6 @@ namespace starshade {
 
 struct Isa {
   const char* name;
-  AttentionKernel attention;
-  LinearKernel linear;
   MatmulKernels matmul;
   KvAttentionKernel kv_attention;
   KvWriteKernel kv_write;

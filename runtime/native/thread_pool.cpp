@@ -5,7 +5,6 @@
 namespace starshade {
 namespace {
 
-constexpr std::uint64_t kTasks = 0, kAll = 1, kKindBit = 1, kNextJob = 2;
 // Shorter than the time between two steps: then other processes need the core.
 constexpr std::chrono::microseconds kIdleSpin{50};
 // At a barrier the others are about to come.  If one is late, it may want this very core; a sleep
@@ -65,12 +64,12 @@ ThreadPool::ThreadPool(std::size_t num_threads)
 
 ThreadPool::~ThreadPool() {
   stopping_.store(true);
-  publish(kTasks);
+  publish();
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::publish(std::uint64_t kind) {
-  job_.store((job_.load(std::memory_order_relaxed) & ~kKindBit) + kNextJob + kind);
+void ThreadPool::publish() {
+  job_.fetch_add(1);
   wake_parked(mutex_, start_, num_parked_);
 }
 
@@ -79,7 +78,7 @@ void ThreadPool::run_all(const Body& body) {
   if (workers_.empty()) return body(0, 1);
   body_ = &body;
   placement_.settle(0);
-  publish(kAll);
+  publish();
   body(0, num_threads());
   barrier();
 }
@@ -98,64 +97,20 @@ void ThreadPool::barrier() {
   park(mutex_, meet_, num_parked_at_barrier_, met);
 }
 
-void ThreadPool::run(std::size_t num_tasks, const Task& task) {
-  const std::lock_guard<std::mutex> call(calls_);
-  if (num_tasks <= 1 || workers_.empty()) {
-    for (std::size_t index = 0; index < num_tasks; ++index) task(index, 0);
-    return;
-  }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    task_ = &task;
-    num_tasks_ = num_tasks;
-    next_.store(0, std::memory_order_relaxed);
-  }
-  publish(kTasks);
-  take_tasks(task, num_tasks, 0);
-  // A worker that has not woken yet finds task_ gone and is not waited for.
-  std::unique_lock<std::mutex> lock(mutex_);
-  task_ = nullptr;
-  done_.wait(lock, [this] { return num_working_ == 0; });
-}
-
-void ThreadPool::take_tasks(const Task& task, std::size_t num_tasks, std::size_t thread) {
-  for (;;) {
-    const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= num_tasks) return;
-    task(index, thread);
-  }
-}
-
-void ThreadPool::join_tasks(std::size_t thread) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (task_ == nullptr) return;
-  const Task& task = *task_;
-  const std::size_t num_tasks = num_tasks_;
-  ++num_working_;
-  lock.unlock();
-  take_tasks(task, num_tasks, thread);
-  lock.lock();
-  if (--num_working_ == 0) done_.notify_one();
-}
-
-// The newest job's number, another than `seen`.  After an SPMD step the next may follow at once.
+// The newest job's number, another than `seen`.  After a step the next may follow at once.
 std::uint64_t ThreadPool::next_job(std::uint64_t seen) {
   const auto come = [&] { return job_.load() != seen; };
-  const bool spun = may_spin_ && (seen & kKindBit) == kAll && spin(kIdleSpin, kIdleSpin, come);
+  const bool spun = may_spin_ && seen != 0 && spin(kIdleSpin, kIdleSpin, come);
   if (!spun) park(mutex_, start_, num_parked_, come);
   return job_.load();
 }
 
 void ThreadPool::work(std::size_t thread) {
-  // A thread joins every SPMD job, so job_ cannot pass one by while it is away.
+  // A thread joins every job, so job_ cannot pass one by while it is away.
   for (std::uint64_t seen = next_job(0); !stopping_.load(); seen = next_job(seen)) {
-    if ((seen & kKindBit) == kAll) {
-      placement_.settle(thread);
-      (*body_)(thread, num_threads());
-      barrier();
-    } else {
-      join_tasks(thread);
-    }
+    placement_.settle(thread);
+    (*body_)(thread, num_threads());
+    barrier();
   }
 }
 

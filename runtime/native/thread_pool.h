@@ -14,13 +14,10 @@
 
 namespace starshade {
 
-// Two ways to share work.  run_all: one function on every thread, once per step, meeting at
-// barrier() between dependent kernels; a barrier costs well under a microsecond.  run: tasks taken
-// from one counter, so that a thread that loses its core delays one task, not all.
-// Threads without work spin for some tens of microseconds, then sleep: others share the cores.
+// run_all: one function on every thread, once per step, meeting at barrier() between dependent
+// kernels; a barrier costs well under a microsecond.  Threads without work spin for some tens of microseconds, then sleep: others share the cores.
 class ThreadPool {
  public:
-  using Task = std::function<void(std::size_t task, std::size_t thread)>;
   using Body = std::function<void(std::size_t thread, std::size_t num_threads)>;
 
   explicit ThreadPool(std::size_t num_threads);
@@ -38,32 +35,24 @@ class ThreadPool {
   // wrote before it, all see after it.
   void barrier();
 
-  // Calls task(0 .. num_tasks - 1, thread index); returns when all are done. One caller at a time.
-  void run(std::size_t num_tasks, const Task& task);
-
  private:
   void work(std::size_t thread);
   std::uint64_t next_job(std::uint64_t seen);
-  void publish(std::uint64_t kind);
-  void take_tasks(const Task& task, std::size_t num_tasks, std::size_t thread);
-  void join_tasks(std::size_t thread);
+  void publish();
 
   std::vector<std::thread> workers_;
   bool may_spin_ = false;
   Placement placement_;
-  std::mutex calls_;  // held for a whole run or run_all
+  std::mutex calls_;  // held for a whole run_all
   std::mutex mutex_;
-  std::condition_variable start_, done_, meet_;
-  // Counts jobs above the bit that says which kind the last one is; each has its cache line.
-  alignas(64) std::atomic<std::uint64_t> job_{0};
+  std::condition_variable start_, meet_;
+  // Each has its cache line.
+  alignas(64) std::atomic<std::uint64_t> job_{0};  // how many there were
   std::atomic<int> num_parked_{0};
   const Body* body_ = nullptr;
   alignas(64) std::atomic<std::size_t> num_arrived_{0};
   alignas(64) std::atomic<std::uint64_t> meeting_{0};
   std::atomic<int> num_parked_at_barrier_{0};
-  alignas(64) std::atomic<std::size_t> next_{0};
-  const Task* task_ = nullptr;
-  std::size_t num_tasks_ = 0, num_working_ = 0;
   std::atomic<bool> stopping_{false};
 };
 

@@ -16,24 +16,17 @@ from runtime.model_runner import LoadedModel, ModelRunner, count_blocks, load_mo
 from runtime.weights.quant import TENSOR_TYPES
 from tests.support import tiny_model
 from tests.support.plans import Chunk, build_plan
-from tests.support.resources import native_module
 from tests.support.tiny_model import gguf_bytes, tiny_metadata, tiny_tensors, write_tiny_gguf
 
 TOLERANCE = 2e-5  # float32 sums in another order; logits are of the order of 1
 
 
-@pytest.fixture(scope="module", params=["native", "reference"])
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LoadedModel]:
-    """The tiny model, once with the compiled kernels and once in plain torch."""
-    if request.param == "native":
-        native_module()
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
+    """The tiny model in plain torch."""
     path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf")
     threads = torch.get_num_threads()
-    device = open_device("cpu", num_threads=2)
-    device.backends = (request.param,)
-    yield load_model(path, device=device)
+    yield load_model(path, device=open_device("cpu", num_threads=2))
     torch.set_num_threads(threads)
 
 

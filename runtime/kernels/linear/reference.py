@@ -6,7 +6,5 @@ from runtime.kernels.linear_fp8.reference import linear_fp8, quantize_rows
 from runtime.kernels.linear_w4a16.reference import linear_w4a16
 
 
-def create(*, num_threads: int) -> Linear:
-    """torch has a pool of its own; ``num_threads`` is for backends that do not."""
-    del num_threads
+def create() -> Linear:
     return LinearByWeight(w4a16=linear_w4a16, fp8=linear_fp8, quantize_rows=quantize_rows)

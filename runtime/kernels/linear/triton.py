@@ -7,7 +7,5 @@ from runtime.kernels.linear_w4a16.triton import linear_w4a16
 from runtime.kernels.rms_norm_quantize.triton import quantize_rows
 
 
-def create(*, num_threads: int) -> Linear:
-    """A GPU has its own threads; ``num_threads`` is for backends with a pool."""
-    del num_threads
+def create() -> Linear:
     return LinearByWeight(w4a16=linear_w4a16, fp8=linear_fp8, quantize_rows=quantize_rows)

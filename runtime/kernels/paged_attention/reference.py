@@ -56,9 +56,7 @@ class ReferencePagedAttention:
         return out
 
 
-def create(*, num_threads: int) -> ReferencePagedAttention:
-    """torch has a pool of its own; ``num_threads`` is for backends that do not."""
-    del num_threads
+def create() -> ReferencePagedAttention:
     return ReferencePagedAttention()
 
 

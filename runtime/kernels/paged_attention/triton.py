@@ -92,9 +92,7 @@ class TritonPagedAttention:
         return out
 
 
-def create(*, num_threads: int) -> TritonPagedAttention:
-    """A GPU has its own threads; ``num_threads`` is for backends with a pool."""
-    del num_threads
+def create() -> TritonPagedAttention:
     return TritonPagedAttention()
 
 

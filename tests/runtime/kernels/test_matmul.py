@@ -214,6 +214,14 @@ def test_sizes_that_do_not_fit_are_refused(name: str) -> None:
             native.Matrix.pack(cpu, TYPES[name], raw, 4, cols - 1)
 
 
+def test_wrong_threads_and_instruction_sets_are_refused() -> None:
+    native = native_module()
+    with pytest.raises(ValueError, match="num_threads"):
+        native.Cpu(0)
+    with pytest.raises(ValueError, match="instruction set"):
+        native.Cpu(1, "mmx")
+
+
 def test_wrong_arguments_are_refused() -> None:
     native = native_module()
     cpu = native.Cpu(1)

@@ -56,8 +56,8 @@ def test_paged_attention(
     caches = [torch.randn(NUM_BLOCKS, 8, num_kv_heads, head_dim) for _ in range(2)]
     results = []
     attentions: tuple[PagedAttention, PagedAttention] = (
-        backend.create(num_threads=1),
-        reference.create(num_threads=1),
+        backend.create(),
+        reference.create(),
     )
     for attention in attentions:
         step = attention.prepare(plan, num_blocks=NUM_BLOCKS, block_size=8)
@@ -80,4 +80,4 @@ def test_a_plan_that_contradicts_itself_is_refused(
     if spoil is not None:
         plan.block_tables[0, 1] = spoil
     with pytest.raises(ValueError, match="context"):
-        backend.create(num_threads=1).prepare(plan, num_blocks=NUM_BLOCKS, block_size=8)
+        backend.create().prepare(plan, num_blocks=NUM_BLOCKS, block_size=8)
