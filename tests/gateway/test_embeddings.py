@@ -39,10 +39,12 @@ def embedding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with running_stack(
         folder,
         engine=EmbeddingEngine(),
+        wait=False,  # torch is loaded first, and takes what it takes
         worker__model=str(model),
         worker__threads=1,
         engine__kv_cache_bytes=1 << 20,
     ) as stack:
+        wait_until(lambda: stack.client.get("/readyz").status_code == 200, timeout_s=60)
         yield stack
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.worker.wiring import load_model_engine
-from tests.gateway.support import HashEngine, Stack, running_stack
+from tests.gateway.support import HashEngine, Stack, running_stack, wait_until
 from tests.support.tiny_model import gguf_bytes, tiny_metadata, tiny_tensors
 
 TINY = "tiny"
@@ -26,10 +26,12 @@ def tiny_stack(folder: Path) -> Iterator[Stack]:
     with running_stack(
         folder,
         engine=ModelEngine(),
+        wait=False,
         worker__model=str(model),
         worker__threads=1,
         engine__kv_cache_bytes=1 << 20,
     ) as stack:
+        wait_until(lambda: stack.client.get("/readyz").status_code == 200, timeout_s=60)
         yield stack
 
 
