@@ -1,7 +1,7 @@
 """How does a program get a client for one attested gateway?  One call, for threads or a loop."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ def attested_client(
     policy: str | AppraisalPolicy = "production",
     ca_file: Path | str | None = None,
     mode: Mode | None = None,
+    weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.Client:
@@ -38,7 +39,14 @@ def attested_client(
 
     Raises: ValueError: not an https URL; PolicyError.
     """
-    keeper = gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy)
+    keeper = gateway_keeper(
+        url,
+        policy=policy,
+        ca_file=ca_file,
+        mode=mode,
+        weights_sha256=weights_sha256,
+        proxy=proxy,
+    )
     return client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
 
 
@@ -48,11 +56,19 @@ def attested_async_client(
     policy: str | AppraisalPolicy = "production",
     ca_file: Path | str | None = None,
     mode: Mode | None = None,
+    weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.AsyncClient:
     """``attested_client`` for an event loop."""
-    keeper = gateway_keeper(url, policy=policy, ca_file=ca_file, mode=mode, proxy=proxy)
+    keeper = gateway_keeper(
+        url,
+        policy=policy,
+        ca_file=ca_file,
+        mode=mode,
+        weights_sha256=weights_sha256,
+        proxy=proxy,
+    )
     return async_client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
 
 
@@ -102,6 +118,7 @@ def gateway_keeper(
     policy: str | AppraisalPolicy = "production",
     ca_file: Path | str | None = None,
     mode: Mode | None = None,
+    weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
     on_session: Callable[[Session], None] = lambda _session: None,
     on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
@@ -115,6 +132,7 @@ def gateway_keeper(
         ca_file=_path(ca_file),
         proxy=proxy,
         mode=mode,
+        weights_sha256=tuple(weights_sha256),
         collateral_folder=_collateral_folder(),
     )
     return SessionKeeper(

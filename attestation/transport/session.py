@@ -1,5 +1,6 @@
 """What may a client rely on after a verdict, with which keys, and until when?"""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -77,13 +78,15 @@ def open_session(
     *,
     at: datetime,
     mode: Mode | None = None,
+    weights_sha256: Collection[str] = (),
     worker: Judged | None = None,
 ) -> Session:
     """The session of accepted verdicts; ``keys`` is the list of keys that was offered.
 
-    1. Every verdict accepts. 2. The gateway is in the mode that the caller insists on, and the
-    worker in the gateway's. 3. One of the offered keys is in the keyset of whoever is to open; one
-    that quantum computers do not open goes first.
+    1. Every verdict accepts. 2. The gateway is in the mode that the caller insists on, the worker
+    in the gateway's, and there are weights, but none that he does not know, if he insists on some.
+    3. One of the offered keys is in the keyset of whoever is to open; one that quantum computers do
+    not open goes first.
 
     Raises: EvidenceRefused.
     """
@@ -93,6 +96,10 @@ def open_session(
         raise _not_in(mode, own, gateway)
     if sealed_to.mode != own.mode:
         raise _not_in(own.mode, sealed_to, opener)
+    served = set(sealed_to.weights_sha256)
+    if weights_sha256 and not (served and served <= set(weights_sha256)):
+        said = f"{sealed_to.replica} serves other weights than those that are insisted on"
+        raise EvidenceRefused("session_not_accepted", said, opener.result)
     try:
         offered = sorted(parse_key_configs(keys), key=lambda config: config.kem_id != KEM_XWING)
         attested = [key.config_sha256 for key in sealed_to.ohttp]

@@ -5,6 +5,7 @@ takes its attested keys alone, and sealing. When the gateway has changed a key, 
 or by refusing to open, the request is sealed once more under a new verdict; it was not read before.
 """
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -58,14 +59,16 @@ class _Attested(Generic[Pool]):
         self._ca_file = ca_file
         self._proxy = proxy
         self._pools: dict[frozenset[bytes], Pool] = {}
+        self._lock = threading.Lock()  # two threads must not make two pools, of which one is lost
 
     def _pool(self, session: Session, make: type[Pool]) -> Pool:
         """Earlier ones stay until the end: answers may still be coming."""
-        pool = self._pools.get(session.tls_pins)
-        if pool is None:
-            context = pinned_context(self._ca_file, session.tls_pins)
-            pool = make(verify=context, trust_env=False, proxy=self._proxy, limits=_LIMITS)
-            self._pools[session.tls_pins] = pool
+        with self._lock:
+            pool = self._pools.get(session.tls_pins)
+            if pool is None:
+                context = pinned_context(self._ca_file, session.tls_pins)
+                pool = make(verify=context, trust_env=False, proxy=self._proxy, limits=_LIMITS)
+                self._pools[session.tls_pins] = pool
         return pool
 
     def _plain(self, request: httpx.Request) -> PlainRequest:

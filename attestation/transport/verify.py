@@ -36,7 +36,8 @@ COLLATERAL_ATTEMPTS: Final = 2
 class GatewayVerifier:
     """Verifies one gateway. Blocks, for as long as network, vendors and cryptography take.
 
-    ``ca_file`` None trusts the system's CAs; ``mode`` None takes any. Collateral that did not come
+    ``ca_file`` None trusts the system's CAs; ``mode`` None takes any, and so do no
+    ``weights_sha256``. Collateral that did not come
     with the Evidence is cached in ``collateral_folder``, and fetched unless ``is_offline``.
     """
 
@@ -47,6 +48,7 @@ class GatewayVerifier:
     ca_file: Path | None = None
     proxy: str | None = None
     mode: Mode | None = None
+    weights_sha256: tuple[str, ...] = ()
     collateral_folder: Path
     is_offline: bool = False
     rng: Callable[[int], bytes] = field(default=secrets.token_bytes, repr=False)
@@ -63,7 +65,14 @@ class GatewayVerifier:
         worker = None
         if mode_of(gateway) == "pass-through":
             worker = self._judge_a_worker()  # 2
-        return open_session(gateway, keys, at=at, mode=self.mode, worker=worker)  # 3
+        return open_session(  # 3
+            gateway,
+            keys,
+            at=at,
+            mode=self.mode,
+            weights_sha256=self.weights_sha256,
+            worker=worker,
+        )
 
     def _judge_a_worker(self) -> Judged:
         """The first that is accepted. Raises: EvidenceRefused; GatewayUnavailable, the last."""

@@ -41,6 +41,7 @@ class Target:
     policy: str
     ca_file: Path | None
     mode: "Mode | None"
+    weights: tuple[str, ...]
     proxy: str | None
     key: str | None = field(repr=False)
 
@@ -50,6 +51,7 @@ class Target:
 @click.option("--policy", help="production (default for a URL), development or a TOML file.")
 @click.option("--ca-file", type=_FILE, help="CA of its certificate.  [default: the system's]")
 @click.option("--mode", type=click.Choice(_MODES), help="Refuse a gateway in another mode.")
+@click.option("--weights", multiple=True, metavar="SHA256", help="Refuse other models. Repeat it.")
 @click.option("--key-file", type=_FILE, help="API key for requests without one of their own.")
 @click.option("--proxy", metavar="URL", help="Reach the gateway through this HTTP proxy.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Loopback address.")
@@ -63,6 +65,7 @@ def connect(
     policy: str | None,
     ca_file: Path | None,
     mode: str | None,
+    weights: tuple[str, ...],
     key_file: Path | None,
     proxy: str | None,
     host: str,
@@ -90,6 +93,7 @@ def connect(
         policy=policy or ("production" if url else config.policy),
         ca_file=ca_file or (None if url else config.paths.ca_cert),
         mode=cast("Mode | None", mode),
+        weights=weights,
         proxy=proxy,
         key=_key(key_file, None if url else config),
     )
@@ -159,6 +163,7 @@ def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
             policy=target.policy,
             ca_file=target.ca_file,
             mode=target.mode,
+            weights_sha256=target.weights,
             proxy=target.proxy,
             on_refused=hooks.on_refused,
         )

@@ -1,6 +1,7 @@
 """Do our own clients speak to the real gateway, sealed, and through a change of its keys?"""
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,17 @@ def test_who_insists_on_a_blind_gateway_sends_another_one_nothing(running: Insta
     ):
         client.get(f"{url}/models")
     assert caught.value.code == "session_not_accepted"
+
+
+def test_who_insists_on_a_model_is_served_no_other(
+    running: Installation, blind: Installation, tiny_model: Path
+) -> None:
+    own = hashlib.sha256(tiny_model.read_bytes()).hexdigest()
+    for place in (running, blind):
+        url = f"{place.base_url}/v1"
+        keeper = gateway_keeper(url, **options(place), weights_sha256=[own, "ab" * 32])
+        assert keeper.require().sealed_to.weights_sha256 == (own,)
+        other = gateway_keeper(url, **options(place), weights_sha256=["ab" * 32])
+        with pytest.raises(EvidenceRefused) as caught:
+            other.require()
+        assert caught.value.code == "session_not_accepted"

@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,8 +21,10 @@ from attestation.transport import (
     GatewayUnavailable,
     attested_async_client,
     attested_client,
+    transports,
 )
 from attestation.transport.opened import VERDICT
+from attestation.transport.pinned import PinnedContext, pinned_context
 from tests.support.attested_gateway import AttestedGateway, Running
 from tests.support.tls import self_signed
 
@@ -119,6 +123,16 @@ def test_a_mode_that_is_insisted_on_is_required(running: Running) -> None:
         assert client.get(f"{running.url}/models").status_code == 200
 
 
+def test_a_gateway_that_names_no_weights_serves_none_that_are_insisted_on(running: Running) -> None:
+    with (
+        client_of(running, weights_sha256=["ab" * 32]) as client,
+        pytest.raises(EvidenceRefused) as caught,
+    ):
+        client.get(f"{running.url}/models")
+    assert caught.value.code == "session_not_accepted"
+    assert running.gateway.posted == []
+
+
 def test_evidence_that_cannot_be_read_is_refused(running: Running) -> None:
     async def nonsense(_request: object) -> Response:
         return Response("{}", media_type="application/json")
@@ -171,6 +185,22 @@ def test_many_threads_share_one_verification(running: Running) -> None:
         answers = list(pool.map(lambda n: client.get(f"{running.url}/{n}").status_code, range(8)))
     assert answers == [200] * 8
     assert running.gateway.num_attested == 1
+
+
+def test_many_threads_share_one_pool(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would be lost, with its open connections."""
+    made: list[frozenset[bytes]] = []
+
+    def slowly(ca_file: Path | None, pins: frozenset[bytes]) -> PinnedContext:
+        made.append(pins)
+        time.sleep(0.05)
+        return pinned_context(ca_file, pins)
+
+    monkeypatch.setattr(transports, "pinned_context", slowly)
+    with client_of(running) as client, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: client.get(f"{running.url}/{n}").status_code, range(8)))
+    assert answers == [200] * 8
+    assert len(made) == 1
 
 
 def test_a_gateway_that_never_knows_its_key_is_given_up(running: Running) -> None:
