@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic_core import from_json
 
 from attestation.errors import AttestationError
 from attestation.keyset import ReceiptKey
@@ -23,6 +22,7 @@ from attestation.receipt import MAX_TEXT_CHARS, Outcome, Receipt, receipt_key, s
 from attestation.sampling import sampling_digest
 from gateway import sse
 from gateway.problems import GatewayError
+from gateway.schemas.wire import parse_object
 from gateway.worker.inner import (
     JSON,
     InnerRequest,
@@ -222,12 +222,12 @@ class _Witnessed:
 
 
 def _described(body: bytes) -> tuple[str | None, str | None]:
-    """Model and sampling digest, where the body is an object at all."""
+    """Model and sampling digest, where the body is an object that the worker would read too."""
     try:
-        request = from_json(body)
+        request = parse_object(body)
         sampling_sha256 = sampling_digest(request)
         model = request.get("model")
-    except (ValueError, AttributeError, TypeError, AttestationError):
+    except (GatewayError, AttestationError):
         return None, None
     return (model[:MAX_TEXT_CHARS] if isinstance(model, str) else None), sampling_sha256
 

@@ -159,6 +159,7 @@ def test_refusals_of_the_worker_come_as_they_are(blind: Stack) -> None:
 
 def test_spans_tell_of_a_sealed_request_and_no_more(blind: Stack) -> None:
     ask(blind)
+    wait_until(lambda: bool(blind.spans("chat")))  # it ends after the last byte
     attributes = [dict(span.attributes or {}) for span in blind.spans("chat")]
     assert {each["http.route"] for each in attributes} == {"/ohttp"}
     assert not any("gen_ai.request.model" in each for each in attributes)

@@ -83,6 +83,16 @@ def node() -> Node:
     return Node()
 
 
+async def test_half_a_surrogate_in_a_label_leaves_the_receipt_whole(node: Node) -> None:
+    """The parser of requests takes it, where nothing is made of it, so what signs must too."""
+    body = BODY.replace(b"}", b', "user": "\\ud800"}')
+    response = await node.respond(ScriptedService(b"data: 1\n\n"), body)
+    await read(response)
+    signed = node.receipt(response)
+    assert signed.model == "m"
+    assert signed.sampling_sha256 is not None
+
+
 async def test_an_answer_that_breaks_off_in_an_error_event(node: Node) -> None:
     response = await node.respond(ScriptedService(b"", b"data: 1\n\n", FAILED))
     assert await read(response) == b"data: 1\n\n" + FAILED
