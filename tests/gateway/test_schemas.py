@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.problems import GatewayError
 from gateway.schemas import ChatRequest, inner_body, parse_chat_request
+from gateway.schemas.messages import PromptMessage
 from gateway.schemas.wire import MAX_DEPTH
 
 CANARY = "canary-6f1d"
@@ -176,8 +177,9 @@ def test_values_that_ask_for_nothing_are_accepted() -> None:
 def test_content_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     request = parse(messages=[{"role": "developer", "content": parts}])
-    assert request.messages[0].text() == "ab"
-    assert request.messages[0].template_role() == "system"
+    message = request.messages[0]
+    assert isinstance(message, PromptMessage)
+    assert (message.text(), message.template_role()) == ("ab", "system")
 
 
 def test_the_newer_limit_wins() -> None:
