@@ -17,7 +17,7 @@ from runtime.grammar import TokenMasks
 from runtime.interfaces import LogitsT, Runner, TokenSampler
 from runtime.live import Live
 from runtime.plan_builder import ScheduledRow
-from runtime.sampler import LogprobsWanted, SampleRow, TokenLogprobs
+from runtime.sampler import BROKEN_ROW, LogprobsWanted, SampleRow, TokenLogprobs
 from runtime.scheduler import ScheduledStep
 from runtime.speculation import num_right
 
@@ -30,7 +30,7 @@ class Chosen:
 
     token_ids: list[int] = field(repr=False)
     logprobs: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
-    has_failed: bool = False  # its grammar cannot go on, and nothing of this counts
+    has_failed: bool = False  # no token, or its grammar cannot go on: nothing of this counts
 
     @property
     def num_accepted(self) -> int:
@@ -90,7 +90,8 @@ class Chooser(Generic[LogitsT]):
         for row in step.sampled:
             stop = start + 1 + len(row.draft_token_ids)
             num_accepted = num_right(row.draft_token_ids, token_ids[start:stop])
-            chosen.append(Chosen(token_ids=token_ids[start : start + num_accepted + 1]))
+            kept = token_ids[start : start + num_accepted + 1]
+            chosen.append(Chosen(token_ids=kept, has_failed=BROKEN_ROW in kept))
             starts.append(start)
             start = stop
         self._add_logprobs(logits, lives, chosen, starts)
@@ -137,7 +138,7 @@ class Chooser(Generic[LogitsT]):
         owners: list[Chosen] = []
         for live, one, start in zip(lives, chosen, starts, strict=True):
             num_top = live.sequence.request.sampling.logprobs
-            if num_top is not None:
+            if num_top is not None and not one.has_failed:
                 owners.append(one)
                 wanted += [
                     LogprobsWanted(row_idx=start + offset, token_id=token_id, num_top=num_top)
@@ -152,7 +153,7 @@ class Chooser(Generic[LogitsT]):
         if len(token_ids) != num_rows:
             raise InvariantBroken(f"sampled {len(token_ids)} tokens for {num_rows} rows")
         vocab_size = self._runner.vocab_size
-        if not all(0 <= token_id < vocab_size for token_id in token_ids):
+        if not all(0 <= token_id < vocab_size or token_id == BROKEN_ROW for token_id in token_ids):
             raise InvariantBroken("sampled a token outside the vocabulary")
 
 

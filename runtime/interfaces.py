@@ -38,7 +38,8 @@ class Runner(Protocol[LogitsT_co]):
 class TokenSampler(Protocol[LogitsT_contra]):
     """Chooses one token per row of logits; ``runtime.sampler.sample_row`` says which."""
 
-    def sample(self, logits: LogitsT_contra, rows: Sequence[SampleRow]) -> list[int]: ...
+    def sample(self, logits: LogitsT_contra, rows: Sequence[SampleRow]) -> list[int]:
+        """BROKEN_ROW for a row that has no token: its sequence fails, no other."""
 
     def logprobs(
         self, logits: LogitsT_contra, wanted: Sequence[LogprobsWanted]

@@ -16,13 +16,13 @@ from runtime.models.config import ModelConfig
 from runtime.native_weights import PRECISIONS, pack_weights
 from runtime.plan import Float32Array, StepPlan
 from runtime.sampler import (
+    BROKEN_ROW,
     Ids,
     LogprobsWanted,
-    NonFiniteLogitsError,
     SampleRow,
     TokenLogprobs,
     row_logprobs,
-    sample_row,
+    sample_row_or_none,
 )
 
 KV_DTYPES = ("bf16", "int8", "f32")
@@ -188,24 +188,23 @@ class NativeSampler:
     """Stateless; plain greedy rows cost nothing, their best logit is known already."""
 
     def sample(self, logits: NativeLogits, rows: Sequence[SampleRow]) -> list[int]:
-        """One token id per row of ``logits``.
-
-        Raises: NonFiniteLogitsError when a logit is NaN or infinite.
-        """
+        """One token id per row of ``logits``; BROKEN_ROW for one with NaN or infinity."""
         if len(logits) != len(rows):
             raise ValueError(f"{len(logits)} rows of logits for {len(rows)} sequences")
-        if logits.broken_rows:
-            raise NonFiniteLogitsError(f"{len(logits.broken_rows)} rows of logits are not finite")
+        broken = frozenset(logits.broken_rows)
 
         def view_of(one: Float32Array) -> _NativeView:
             return _NativeView(one, logits.cpu)
 
-        return [
-            best_id
-            if row.is_plain and row.params.is_greedy
-            else sample_row(logits.rows[idx], row, view_of)
-            for idx, (best_id, row) in enumerate(zip(logits.best_ids, rows, strict=True))
-        ]
+        def choose(idx: int, best_id: int, row: SampleRow) -> int:
+            if idx in broken:
+                return BROKEN_ROW
+            if row.is_plain and row.params.is_greedy:
+                return best_id
+            return sample_row_or_none(logits.rows[idx], row, view_of)
+
+        best_and_rows = zip(logits.best_ids, rows, strict=True)
+        return [choose(idx, best_id, row) for idx, (best_id, row) in enumerate(best_and_rows)]
 
     def logprobs(
         self, logits: NativeLogits, wanted: Sequence[LogprobsWanted]

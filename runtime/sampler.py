@@ -21,6 +21,7 @@ from runtime.plan import Float32Array
 Ids = npt.NDArray[np.intp]
 Weights = npt.NDArray[np.float64]
 
+BROKEN_ROW = -1  # in place of a token id, where the logits of a row have no finite best
 _FIRST_CANDIDATES = 256  # enough for most nuclei; more are looked at when they are not
 
 
@@ -120,13 +121,13 @@ class Sampler:
     """Stateless."""
 
     def sample(self, logits: Float32Array, rows: Sequence[SampleRow]) -> list[int]:
-        """One token id per row of ``logits`` (S, V).
-
-        Raises: NonFiniteLogitsError when the best logit of a row is not finite.
-        """
+        """One token id per row of ``logits`` (S, V); BROKEN_ROW for one without a finite best."""
         if len(logits) != len(rows):
             raise ValueError(f"{len(logits)} rows of logits for {len(rows)} sequences")
-        return [sample_row(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
+        return [
+            sample_row_or_none(row_logits, row)
+            for row_logits, row in zip(logits, rows, strict=True)
+        ]
 
     def logprobs(
         self, logits: Float32Array, wanted: Sequence[LogprobsWanted]
@@ -169,6 +170,18 @@ def sample_row(
         keep = weights >= params.min_p  # the best has weight 1
         ids, weights = ids[keep], weights[keep]
     return int(ids[_index_of(weights, point)])
+
+
+def sample_row_or_none(
+    logits: Float32Array,
+    row: SampleRow,
+    view_of: Callable[[Float32Array], LogitsView] = NumpyView,
+) -> int:
+    """As ``sample_row``, but BROKEN_ROW for no token: one row must not end the others."""
+    try:
+        return sample_row(logits, row, view_of)
+    except NonFiniteLogitsError:
+        return BROKEN_ROW
 
 
 def _index_of(weights: Weights, point: float) -> int:

@@ -11,7 +11,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_STOP_TOKEN_IDS = 64
 MAX_PENALTY = 2.0  # of presence and frequency; the chat completions API's own bound
-MAX_REPETITION_PENALTY = 10.0
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 10.0
 MAX_LOGIT_BIASES = 1024
 MAX_LOGIT_BIAS = 100.0  # the chat completions API's own bound
 MAX_TOP_LOGPROBS = 20  # the chat completions API's own bound
@@ -103,9 +103,9 @@ class SamplingParams:
                 f"between -{MAX_PENALTY} and {MAX_PENALTY}",
             )
         _require(
-            0 < self.repetition_penalty <= MAX_REPETITION_PENALTY,
+            MIN_REPETITION_PENALTY <= self.repetition_penalty <= MAX_REPETITION_PENALTY,
             "repetition_penalty",
-            f"above 0 and at most {MAX_REPETITION_PENALTY}",
+            f"between {MIN_REPETITION_PENALTY} and {MAX_REPETITION_PENALTY}",
         )
         _require(
             len(self.logit_bias) <= MAX_LOGIT_BIASES

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from gateway.schemas.wire import ModelName, Text, Wire
+from runtime.sampling import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 
 MAX_STOP_STRINGS: Final = 4  # OpenAI's bound
 MAX_STOP_CHARS: Final = 256
@@ -40,7 +41,9 @@ class SamplingFields(Wire):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    repetition_penalty: (
+        Annotated[float, Field(ge=MIN_REPETITION_PENALTY, le=MAX_REPETITION_PENALTY)] | None
+    ) = None
     logit_bias: (
         Annotated[
             dict[TokenId, Annotated[float, Field(ge=-100, le=100)]],

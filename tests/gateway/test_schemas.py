@@ -115,6 +115,7 @@ def test_not_json(body: bytes) -> None:
         ({"guided_regex": "\ud800"}, "invalid_value", "guided_regex"),
         ({"min_p": 1.5}, "invalid_value", "min_p"),
         ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
+        ({"repetition_penalty": 1e-37}, "invalid_value", "repetition_penalty"),
         ({"cache_salt": "mine"}, "unsupported_parameter", "cache_salt"),
         ({"frequency_penalty": 2.5}, "invalid_value", "frequency_penalty"),
         ({"logit_bias": {"5": 101}}, "invalid_value", "logit_bias.5"),

@@ -20,7 +20,7 @@ from runtime import (
     SamplingParams,
 )
 from runtime.plan import Float32Array, StepPlan
-from runtime.sampler import SampleRow
+from runtime.sampler import BROKEN_ROW, SampleRow
 from tests.runtime.harness import FRESH_SEED, Harness, assert_same_output, request
 from tests.support.fake_runner import (
     VOCAB_SIZE,
@@ -182,9 +182,29 @@ def run_once(sampler: FakeSampler) -> list[Delta]:
     return engine.step()
 
 
-@pytest.mark.parametrize("token_ids", [[], [1, 2], [-1], [VOCAB_SIZE]])
+@pytest.mark.parametrize("token_ids", [[], [1, 2], [-2], [VOCAB_SIZE]])
 def test_a_sampler_that_breaks_its_promise_is_an_error(token_ids: list[int]) -> None:
     assert [delta.finish_reason for delta in run_once(BadSampler(token_ids))] == ["error"]
+
+
+def test_a_row_without_a_token_ends_its_request_and_no_other() -> None:
+    class BreaksFirst(FakeSampler):
+        def sample(self, logits: Float32Array, rows: Sequence[SampleRow]) -> list[int]:
+            return [BROKEN_ROW, *super().sample(logits, rows)[1:]]
+
+    engine = Engine(
+        runner=FakeRunner(num_blocks=8, block_size=4),
+        sampler=BreaksFirst(),
+        tokenizer=FakeTokenizer(),
+        config=EngineConfig(num_blocks=8, block_size=4),
+        observer=NullObserver(),
+        clock_ns=FakeClock(),
+        fresh_seed=lambda: FRESH_SEED,
+    )
+    for name in "ab":
+        engine.add(request(name, (1, 2), max_tokens=3))
+    reasons = {delta.request_id: delta.finish_reason for delta in engine.step()}
+    assert reasons == {"a": "error", "b": None}
 
 
 def test_a_runner_of_another_shape_is_refused() -> None:

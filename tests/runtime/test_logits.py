@@ -165,6 +165,7 @@ def test_logprobs_are_the_raw_distribution() -> None:
         ("presence_penalty", 2.1),
         ("frequency_penalty", float("inf")),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-37),
         ("repetition_penalty", float("nan")),
         ("logit_bias", {-1: 0.0}),
         ("logit_bias", {1: 101.0}),

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.sampler import NonFiniteLogitsError, Sampler, SampleRow, uniform
+from runtime.sampler import (
+    BROKEN_ROW,
+    NonFiniteLogitsError,
+    Sampler,
+    SampleRow,
+    sample_row,
+    uniform,
+)
 from runtime.sampling import SamplingParams
 
 VOCABULARY = 1000
@@ -120,11 +127,14 @@ def test_seeds_and_steps_give_different_draws() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_broken_logits_are_an_error(bad: float) -> None:
-    logits = random_logits(1)
+def test_broken_logits_are_an_error_of_their_row(bad: float) -> None:
+    logits = random_logits(2)
     logits[0, 17] = bad
+    broken, whole = SAMPLER.sample(logits, [Case().row(), Case().row()])
+    assert broken == BROKEN_ROW
+    assert whole == SAMPLER.sample(logits[1:], [Case().row()])[0]
     with pytest.raises(NonFiniteLogitsError):
-        SAMPLER.sample(logits, [Case().row()])
+        sample_row(logits[0], Case().row())
 
 
 def test_rows_must_match() -> None:
