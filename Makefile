@@ -9,14 +9,23 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "making the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# $(call installing,WHAT): pip says nothing until it is done
+define installing
+@echo "installing $(1) and what it needs into $(VENV), compiling the kernels and bundling the dashboard:"
+@echo "some minutes the first time, as the network and the compiler allow"
+endef
 
 $(VENV)/.installed: $(INPUTS) | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable .
+	$(call installing,starshade)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(INPUTS) | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[test]'
+	$(call installing,starshade with its tests' tools)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
 serve: $(VENV)/.installed  ## start the whole product with a real model

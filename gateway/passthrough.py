@@ -28,7 +28,7 @@ from attestation.keyset import OhttpKey
 from gateway.doors.opening import refusal
 from gateway.doors.terminate import KeyList
 from gateway.drain import Drain
-from gateway.problems import GatewayError
+from gateway.problems import TOO_LONG, GatewayError
 from gateway.sealed import WorkerClient, truncated
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker_node import Grant, WorkerNode
@@ -224,7 +224,7 @@ class _BlindExchange:
             async with asyncio.timeout_at(self._deadline) as self._scope:
                 return await work
         except TimeoutError:
-            raise GatewayError("request_timeout", "The request took too long.") from None
+            raise GatewayError("request_timeout", TOO_LONG) from None
         except ClientDisconnect:
             raise GatewayError("client_disconnected", "The client went away.") from None
         finally:

@@ -21,6 +21,11 @@ EHBP_KEY: Final = "urn:ietf:params:ehbp:error:key-config"
 _KEY_TITLE: Final = "key configuration mismatch"
 _DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
+TOO_LONG: Final = (
+    "The request took longer than gateway.request_deadline_s allows: set max_tokens, or stream to "
+    "have what is ready by then."
+)
+
 _INVALID_REQUEST: Final = "invalid_request_error"
 _AUTHENTICATION: Final = "authentication_error"
 _PERMISSION: Final = "permission_error"

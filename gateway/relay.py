@@ -22,7 +22,7 @@ from gateway.calls import MALFORMED, Call, EventUse, public_code
 from gateway.drain import Drain
 from gateway.faults import describe_fault
 from gateway.observe import ChatTrace, Clocks
-from gateway.problems import GatewayError
+from gateway.problems import TOO_LONG, GatewayError
 from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
 from gateway.silence import SilenceWatch
 from gateway.worker_load import Ticket
@@ -195,9 +195,7 @@ class Exchange:
             async with asyncio.timeout_at(self._deadline) as self._scope:
                 return await work
         except TimeoutError:
-            raise self._interruption or GatewayError(
-                "request_timeout", "The request took too long."
-            ) from None
+            raise self._interruption or GatewayError("request_timeout", TOO_LONG) from None
         finally:
             self._scope = None
 

@@ -1,11 +1,13 @@
 """What does someone paste to talk to the gateway that was just started?"""
 
 import shlex
+from pathlib import Path
 
 from gateway.config import StarshadeConfig
 from gateway.probes import reachable_host
 
 _PROMPT = "Say hello in five words."
+_MAX_TOKENS = 200  # a small model may not find an end by itself
 
 
 def base_url(config: StarshadeConfig) -> str:
@@ -24,9 +26,18 @@ def environment_snippet(config: StarshadeConfig) -> str:
     return f'export SSL_CERT_FILE={ca}\nexport STARSHADE_API_KEY="$(cat {key})"'
 
 
+def activation_snippet(prefix: Path) -> str:
+    """A line that puts `starshade` on the PATH; nothing where ``prefix`` is no virtual environment.
+
+    ``prefix`` is ``sys.prefix``.
+    """
+    script = prefix / "bin" / "activate"
+    return f". {shlex.quote(str(script))}\n" if script.is_file() else ""
+
+
 def curl_snippet(config: StarshadeConfig, model: str) -> str:
     body = (
-        f'{{"model": "{model}", "stream": true, "temperature": 0,\n'
+        f'{{"model": "{model}", "stream": true, "temperature": 0, "max_tokens": {_MAX_TOKENS},\n'
         f'       "messages": [{{"role": "user", "content": "{_PROMPT}"}}]}}'
     )
     return (
@@ -49,6 +60,7 @@ stream = client.chat.completions.create(
     model="{model}",
     messages=[{{"role": "user", "content": "{_PROMPT}"}}],
     temperature=0,
+    max_tokens={_MAX_TOKENS},
     stream=True,
 )
 for chunk in stream:

@@ -36,6 +36,7 @@ from gateway.probes import (
     worker_answers,
 )
 from gateway.snippets import (
+    activation_snippet,
     base_url,
     curl_snippet,
     dashboard_url,
@@ -255,7 +256,7 @@ def _announce(
     display.say(f"dashboard: {dashboard_url(config)}")
     display.say(f"logs: {config.paths.logs_dir}")
     for title, text in (
-        ("# in another shell:", environment_snippet(config)),
+        ("# in another shell:", activation_snippet(Path(sys.prefix)) + environment_snippet(config)),
         ("# curl:", curl_snippet(config, started.model)),
         ("# Python, pip install openai:", openai_snippet(config, started.model)),
     ):

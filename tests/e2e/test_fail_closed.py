@@ -236,6 +236,9 @@ def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
                 json=running.body(max_tokens=8000, ignore_eos=True, stream=True),
             )
         assert (whole.status_code, whole.json()["error"]["code"]) == (408, "request_timeout")
+        told = whole.json()["error"]["message"]
+        assert "gateway.request_deadline_s" in told
+        assert "max_tokens" in told
         last = streamed.text.strip().split("\n\n")[-1]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "request_timeout"
         wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)

@@ -17,7 +17,7 @@ from gateway.cli_support import ExitCode, Failure
 from gateway.config import load_config
 from gateway.dev_key import ensure_dev_key
 from gateway.roles import _explained
-from gateway.snippets import curl_snippet, environment_snippet, openai_snippet
+from gateway.snippets import activation_snippet, curl_snippet, environment_snippet, openai_snippet
 
 REPO = Path(__file__).resolve().parents[2]
 CODE = re.compile(r'\bcode(?:: Final)? = "([a-z_]+)"|\bcode="([a-z_]+)"')
@@ -181,6 +181,22 @@ def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:
     assert key not in lines + curl + python
     assert "https://[::1]:8443/v1/chat/completions" in shlex.split(curl)
     compile(python, "snippet", "exec")
+    assert '"max_tokens": 200' in curl
+    assert "max_tokens=200," in python
+
+
+def test_the_virtual_environment_is_activated_where_there_is_one(tmp_path: Path) -> None:
+    prefix = tmp_path / "it's a venv"
+    assert activation_snippet(prefix) == ""
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "activate").write_text("found=yes\n")
+    shown = subprocess.run(
+        ["/bin/sh", "-c", f"{activation_snippet(prefix)}printf %s $found"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert shown == "yes"
 
 
 @pytest.mark.parametrize(
