@@ -17,6 +17,7 @@ from attestation.receipt import AuditAnchor
 from gateway.audit_chain import FieldValue
 from gateway.audit_head import HeadFile
 from gateway.db import audit as table
+from gateway.db.checked import RowDamaged
 from gateway.db.writer import DatabaseWriter, WriterFull
 from gateway.observe import AttestFacts
 from telemetry.metrics import NS_PER_S
@@ -64,10 +65,17 @@ class AuditLog:
         self._last_states: dict[str, str] = {}
 
     def start(self, engine: Engine) -> None:
-        """Takes up the log where it ends; blocks on the database. Before the writer starts."""
+        """Takes up the log where it ends; blocks on the database. Before the writer starts.
+
+        Where the end is damaged nothing can follow it: what is appended is held, and requests are
+        refused until the log is mended.
+        """
         kept = self._head_file.read()
         with engine.connect() as connection:
-            self._head = table.read_head(connection)
+            try:
+                self._head = table.read_head(connection)
+            except RowDamaged as err:
+                _log.error("the audit log cannot be continued: %s", err)
             is_whole = kept is None or table.has_event(connection, kept)
         self._writer.on_committed = self._committed
         if kept is not None and not is_whole:

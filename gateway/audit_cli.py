@@ -124,9 +124,9 @@ def show(
     from gateway.audit_chain import AuditBroken, parse_event
     from gateway.db.audit import last_events
 
-    with _database(config_file, state_dir, cache_dir) as (_, engine):
-        stored = last_events(engine, limit=last)
     try:
+        with _database(config_file, state_dir, cache_dir) as (_, engine):
+            stored = last_events(engine, limit=last)
         events = [parse_event(event) for event in stored]
     except AuditBroken as err:
         raise Failure(str(err), exit_code=ExitCode.MALFORMED, code=err.code) from err

@@ -61,11 +61,17 @@ def migrate(engine: Engine) -> None:
 def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     raw: Any = connection
     raw.isolation_level = None  # transactions begin where _begin_sqlite says, not implicitly
+    raw.text_factory = _text
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
     enter_wal(cursor)
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _text(stored: bytes) -> str:
+    """SQLite takes any bytes for text; those that are none match nothing, and are no error."""
+    return stored.decode("utf-8", "replace")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,5 +1,6 @@
 """Which API keys exist, and what may each do?  The key itself is returned once, when it is made."""
 
+import logging
 import re
 import secrets
 from collections.abc import Iterable
@@ -20,10 +21,13 @@ from gateway.auth import (
     is_tenant_name,
 )
 from gateway.db import audit
+from gateway.db.checked import RowDamaged
 from gateway.db.engine import writing
 from gateway.db.models import ApiKeyRow
 from gateway.db.tenants import limits_of
 from telemetry.metrics import NS_PER_S
+
+_log = logging.getLogger(__name__)
 
 MIN_PRIORITY: Final = -2
 MAX_PRIORITY: Final = 2  # the engine's own range
@@ -133,7 +137,17 @@ class ApiKeyStore:
         return key
 
     def find(self, key_sha256: bytes) -> StoredKey | None:
-        """The unrevoked key with this hash, expired or not, with its tenant's limits."""
+        """The unrevoked key with this hash, expired or not, with its tenant's limits.
+
+        One whose row, or its tenant's, somebody damaged gives no right.
+        """
+        try:
+            return self._find(key_sha256)
+        except RowDamaged as err:
+            _log.error("an API key's row is damaged, so the key is refused: %s", err)
+            return None
+
+    def _find(self, key_sha256: bytes) -> StoredKey | None:
         query = select(ApiKeyRow).where(
             ApiKeyRow.hash == key_sha256, ApiKeyRow.revoked_ns.is_(None)
         )

@@ -1,7 +1,12 @@
-"""Which tables does gateway.db have?  Times are integer nanoseconds since the Unix epoch, UTC."""
+"""Which tables does gateway.db have?  Times are integer nanoseconds since the Unix epoch, UTC.
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, String
+Readers of receipts and events check the types themselves, to say which one does not fit.
+"""
+
+from sqlalchemy import BigInteger, LargeBinary, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from gateway.db.checked import CheckedBigInteger, CheckedBytes, CheckedInteger, CheckedText
 
 
 class Base(DeclarativeBase):
@@ -36,15 +41,17 @@ class ApiKeyRow(Base):
 
     __tablename__ = "api_key"
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    label: Mapped[str] = mapped_column(String(128))
-    tenant: Mapped[str] = mapped_column(String(128))
-    hash: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
-    scopes: Mapped[str] = mapped_column(String(128))  # names of gateway.auth.Scope, with commas
-    priority: Mapped[int] = mapped_column(Integer)
-    created_ns: Mapped[int] = mapped_column(BigInteger)
-    expires_ns: Mapped[int | None] = mapped_column(BigInteger)
-    revoked_ns: Mapped[int | None] = mapped_column(BigInteger)
+    id: Mapped[str] = mapped_column(CheckedText(32), primary_key=True)
+    label: Mapped[str] = mapped_column(CheckedText(128))
+    tenant: Mapped[str] = mapped_column(CheckedText(128))
+    hash: Mapped[bytes] = mapped_column(CheckedBytes(32), unique=True)
+    scopes: Mapped[str] = mapped_column(
+        CheckedText(128)
+    )  # names of gateway.auth.Scope, with commas
+    priority: Mapped[int] = mapped_column(CheckedInteger)
+    created_ns: Mapped[int] = mapped_column(CheckedBigInteger)
+    expires_ns: Mapped[int | None] = mapped_column(CheckedBigInteger)
+    revoked_ns: Mapped[int | None] = mapped_column(CheckedBigInteger)
 
 
 class TenantLimitsRow(Base):
@@ -52,7 +59,7 @@ class TenantLimitsRow(Base):
 
     __tablename__ = "tenant_limits"
 
-    tenant: Mapped[str] = mapped_column(String(128), primary_key=True)
-    requests_per_minute: Mapped[int | None] = mapped_column(Integer)
-    tokens_per_minute: Mapped[int | None] = mapped_column(Integer)
-    open_requests: Mapped[int | None] = mapped_column(Integer)
+    tenant: Mapped[str] = mapped_column(CheckedText(128), primary_key=True)
+    requests_per_minute: Mapped[int | None] = mapped_column(CheckedInteger)
+    tokens_per_minute: Mapped[int | None] = mapped_column(CheckedInteger)
+    open_requests: Mapped[int | None] = mapped_column(CheckedInteger)

@@ -55,6 +55,9 @@ def sign_unfinished(
         ReceiptRow.body.is_(None), ReceiptRow.kid != kid, ReceiptRow.opened_ns < before_ns
     )
     for row in connection.execute(query).all():
+        texts = (row.id, row.key_id, row.endpoint)
+        if not all(isinstance(value, str) for value in texts) or not isinstance(row.opened_ns, int):
+            continue  # no intent of ours: SQLite keeps values of any type
         intent = Intent(
             id=row.id,
             key_id=row.key_id,
@@ -77,7 +80,11 @@ def prune(connection: Connection, *, before_ns: int) -> None:
 
 
 def find_receipt(engine: Engine, receipt_id: str, *, key_id: str) -> bytes | None:
-    """The signed receipt, if this API key made the request. Blocks on the database."""
+    """The signed receipt, if this API key made the request and the row holds one.
+
+    Blocks on the database.
+    """
     query = select(ReceiptRow.body).where(ReceiptRow.id == receipt_id, ReceiptRow.key_id == key_id)
     with engine.connect() as connection:
-        return connection.execute(query).scalar_one_or_none()
+        body = connection.execute(query).scalar_one_or_none()
+    return body if isinstance(body, bytes) else None  # SQLite keeps values of any type

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from gateway.audit_cli import audit
 from gateway.audit_head import HeadFile
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
-from tests.gateway.support import chat_body, running_stack, wait_until
+from gateway.keys_cli import keys
+from tests.gateway.support import chat_body, error_of, running_stack, wait_until
 
 Events = list[dict[str, Any]]
 
@@ -99,6 +101,27 @@ TAMPERING: dict[str, tuple[str, str]] = {
     "a deleted event": ("DELETE FROM audit_event WHERE seq = 2", "audit_gap"),
     "a cut end": ("DELETE FROM audit_event WHERE seq > 2", "audit_truncated"),
     "nothing left": ("DELETE FROM audit_event", "audit_truncated"),
+    "an event as text": (
+        "UPDATE audit_event SET event = replace(CAST(event AS TEXT), 'gateway', 'gatewax')"
+        " WHERE seq = 2",
+        "audit_malformed",
+    ),
+    "an event as bytes that are no text": (
+        "UPDATE audit_event SET event = CAST(x'ff' AS TEXT) WHERE seq = 2",
+        "audit_malformed",
+    ),
+    "a hash as a number": ("UPDATE audit_event SET sha256 = 7 WHERE seq = 2", "audit_malformed"),
+    "a place as text": ("UPDATE audit_event SET seq = 'x' WHERE seq = 2", "audit_gap"),
+    "every place as text": ("UPDATE audit_event SET seq = 'x' || seq", "audit_malformed"),
+    "the last place as text": (
+        "UPDATE audit_event SET seq = 'x' WHERE seq = (SELECT max(seq) FROM audit_event)",
+        "audit_malformed",
+    ),
+    "a receipt as text": (
+        "UPDATE receipt SET body = 'x' WHERE rowid = (SELECT max(rowid) FROM receipt)",
+        "audit_malformed",
+    ),
+    "a receipt as a number": ("UPDATE receipt SET body = 7", "audit_malformed"),
 }
 
 
@@ -109,6 +132,47 @@ def test_tampering_shows(copy: Path, how: str) -> None:
     assert verdict(copy)["code"] == code
     result = run(copy, "verify")
     assert (result.exit_code, f"[{code}]" in result.output) == (1, True)
+
+
+def test_what_is_no_event_is_named_by_its_place(copy: Path) -> None:
+    tamper(copy, "UPDATE audit_event SET event = 'x' WHERE seq = 3")
+    assert verdict(copy)["seq"] == 3
+    shown = run(copy, "show")
+    assert (shown.exit_code, "event 3" in shown.output) == (30, True)
+    tamper(copy, "UPDATE audit_event SET seq = 'x'  || seq")
+    assert verdict(copy)["seq"] == 1
+
+
+def test_no_event_follows_an_end_that_is_none(copy: Path) -> None:
+    """The log fails closed, and heals when the row does."""
+    with running_stack(copy) as stack:
+        assert stack.chat().status_code == 200
+        tamper(copy, "UPDATE audit_event SET sha256 = CAST(sha256 || 'x' AS TEXT)")
+        stack.chat(model="other")  # an event
+        wait_until(lambda: stack.chat().status_code == 503)
+        assert error_of(stack.chat())["code"] == "receipt_unavailable"
+        created = CliRunner().invoke(keys, ["create", "--state-dir", str(copy)])
+        assert (created.exit_code, "RowDamaged" in created.output) == (1, True)
+        tamper(copy, "DELETE FROM audit_event")
+        wait_until(lambda: stack.chat().status_code == 200)
+
+
+def test_a_gateway_starts_with_a_log_that_cannot_go_on(
+    copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tamper(copy, "UPDATE audit_event SET seq = 'x' || seq")
+    engine = open_engine(f"sqlite:///{copy}/gateway.db")
+    writer = DatabaseWriter(engine, monotonic_ns=lambda: 0)
+    made = AuditLog(
+        writer,
+        head_file=HeadFile(copy / "audit-head.json", monotonic_ns=lambda: 0),
+        utc_now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        monotonic_ns=lambda: 0,
+    )
+    made.start(engine)
+    engine.dispose()
+    assert made.head is None
+    assert "cannot be continued" in caplog.text
 
 
 def test_each_anchor_shows_a_cut_end_by_itself(copy: Path) -> None:
@@ -155,8 +219,6 @@ def test_keys_are_noted_with_what_was_done_to_them(tmp_path: Path) -> None:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[tuple[AuditLog, DatabaseWriter, Callable[[int], None]]]:
     """A log at a clock of its own."""
-    import datetime as dt
-
     engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
     migrate(engine)
     now_ns = [0]
@@ -164,7 +226,7 @@ def log(tmp_path: Path) -> Iterator[tuple[AuditLog, DatabaseWriter, Callable[[in
     made = AuditLog(
         writer,
         head_file=HeadFile(tmp_path / "audit-head.json", monotonic_ns=lambda: now_ns[0]),
-        utc_now=lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        utc_now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         monotonic_ns=lambda: now_ns[0],
     )
     made.start(engine)
