@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from attestation.keyset import ReceiptKey
 from attestation.receipt import (
@@ -135,11 +135,8 @@ class ReceiptBook:
         """
         if self._writer.is_failing:
             raise unavailable()
-        write = partial(table.insert_intent, intent=self._intent(receipt, principal))
-        try:
-            receipt.stored = self._writer.submit(write, is_kept=False)
-        except WriterFull:
-            raise unavailable() from None
+        intent = self._intent(receipt, principal.key_id)
+        receipt.stored = self._submitted(partial(table.insert_intent, intent=intent))
         receipt.owner = principal
 
     async def require_stored(self, receipt: OpenReceipt) -> None:
@@ -155,12 +152,26 @@ class ReceiptBook:
         except Exception:  # whatever the database said, and it was logged
             raise unavailable() from None
 
+    async def require_room(self) -> None:
+        """A request that came now could have a receipt; after a failure this is tried.
+
+        Raises: GatewayError `receipt_unavailable`.
+        """
+        if self._writer.is_failing:
+            raise unavailable()
+        if self._writer.has_failed:
+            trial = self.open("/readyz")
+            trial.stored = self._submitted(
+                partial(table.try_intent, intent=self._intent(trial, key_id=""))
+            )
+            await self.require_stored(trial)
+
     def close(self, receipt: OpenReceipt) -> None:
         """Signs the receipt as the request ended; call it once."""
         if receipt.owner is None:
             return
         body = signed_receipt_json(self._receipt(receipt), self._signing_key)
-        intent = self._intent(receipt, receipt.owner)
+        intent = self._intent(receipt, receipt.owner.key_id)
         self._unstored[receipt.id] = (receipt.owner.key_id, body)
         try:
             done = self._writer.submit(partial(table.store_receipt, intent=intent, body=body))
@@ -201,10 +212,17 @@ class ReceiptBook:
             with suppress(WriterFull):
                 self._writer.submit(partial(table.prune, before_ns=now_ns - self._keep_ns))
 
-    def _intent(self, receipt: OpenReceipt, principal: Principal) -> Intent:
+    def _submitted(self, write: Callable[[Connection], None]) -> "Future[None]":
+        """Raises: GatewayError `receipt_unavailable`."""
+        try:
+            return self._writer.submit(write, is_kept=False)
+        except WriterFull:
+            raise unavailable() from None
+
+    def _intent(self, receipt: OpenReceipt, key_id: str) -> Intent:
         return Intent(
             id=receipt.id,
-            key_id=principal.key_id,
+            key_id=key_id,
             kid=self.key.kid,
             endpoint=receipt.endpoint,
             opened_ns=round(receipt.started_at.timestamp() * NS_PER_S),

@@ -40,6 +40,12 @@ def insert_intent(connection: Connection, intent: Intent) -> None:
     connection.execute(_INSERT, {**asdict(intent), "body": None})
 
 
+def try_intent(connection: Connection, intent: Intent) -> None:
+    """Leaves nothing behind, and fails where an intent could not be stored."""
+    insert_intent(connection, intent)
+    connection.execute(delete(_TABLE).where(_TABLE.c.id == intent.id))
+
+
 def store_receipt(connection: Connection, intent: Intent, body: bytes) -> None:
     """Also where the intent was not stored: what is signed is kept."""
     signed = {"of_id": intent.id, "new_body": body, "new_kid": intent.kid}

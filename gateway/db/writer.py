@@ -80,6 +80,13 @@ class DatabaseWriter:
             failed_ns is not None and self._monotonic_ns() - failed_ns < self._retry_s * 1e9
         ) or self._num_waiting >= self._max_queued
 
+    @property
+    def has_failed(self) -> bool:
+        """The last try failed, however long ago; without a write nobody knows whether it still
+        would.
+        """
+        return self._failed_ns is not None or self.is_failing
+
     def submit(self, write: Write, *, is_kept: bool = True) -> "Future[None]":
         """`write` runs in a transaction, after all that were submitted before.
 

@@ -12,12 +12,15 @@ async def healthz(_request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """200 only with a live lease on a reachable worker; else a problem that says why not."""
+    """200 only with a live lease on a reachable worker, and room for a receipt; else a problem that
+    says why not.
+    """
     services = services_of(request)
     require_not_draining(services)
     reason = services.directory.readiness()
     if reason is not None:
         return problem_response(reason)
+    await services.receipts.require_room()
     leases = [node.machine.lease for node in services.directory.nodes]
     body = {
         "status": "ready",

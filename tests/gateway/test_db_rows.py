@@ -18,6 +18,7 @@ from gateway.db.receipts import (
     insert_intent,
     sign_unfinished,
     store_receipt,
+    try_intent,
 )
 from gateway.keys_cli import keys
 
@@ -89,3 +90,9 @@ def test_an_intent_that_is_none_keeps_no_other_from_being_signed(engine: Engine)
         )
     assert find_receipt(engine, ID, key_id="k") is None
     assert find_receipt(engine, OTHER_ID, key_id="k") == b"/v1/x"
+
+
+def test_a_trial_leaves_nothing_behind(engine: Engine) -> None:
+    with writing(engine).begin() as connection:
+        try_intent(connection, intent())
+        assert connection.exec_driver_sql("SELECT count(*) FROM receipt").scalar() == 0

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from attestation.keyset import parse_keyset
 from attestation.model import parse_bundle
@@ -215,6 +217,28 @@ def test_an_engine_that_breaks_half_way(tmp_path: Path) -> None:
         assert (receipt.outcome, receipt.status) == ("failed", 200)
         assert receipt.code == "generation_failed"
         assert receipt.response_sha256 == response_digest(response.content, is_streamed=True)
+
+
+def test_a_gateway_without_room_for_receipts_is_not_ready(tmp_path: Path) -> None:
+    """Also when nobody asks for long; and it finds out by itself that there is room again."""
+    with running_stack(tmp_path) as stack:
+        writer = stack.gateway.app.services.receipts._writer
+        is_full = True
+
+        def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if is_full and statement.startswith("INSERT"):
+                raise OperationalError(statement, {}, Exception("database or disk is full"))
+
+        event.listen(writer._engine, "before_cursor_execute", refuse)
+        assert stack.client.get("/readyz").status_code == 200  # nothing was tried yet
+        assert stack.chat().status_code == 503
+        assert stack.client.get("/readyz").json()["code"] == "receipt_unavailable"
+        writer._retry_s = 0.0  # no failure is fresh
+        answer = stack.client.get("/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "receipt_unavailable")
+        is_full = False
+        assert stack.client.get("/readyz").status_code == 200
+        assert not writer.has_failed
 
 
 def test_no_room_for_receipts_no_answer(tmp_path: Path) -> None:
