@@ -70,6 +70,7 @@ _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
         "unsupported_media_type": Problem(status=415),
         "origin_not_allowed": Problem(status=403, error_type=_PERMISSION),
         "unknown_host": Problem(status=421),
+        "grammar_failed": Problem(status=422),
         "rate_limit_exceeded": Problem(status=429, error_type=_RATE_LIMIT),
         # the sealed channel (protocol: outer statuses)
         "key_config_error": Problem(status=400, problem_type=_OHTTP_KEY),

@@ -134,7 +134,7 @@ class Engine:
         """Advance by one batch; a delta for every request that got tokens or ended.
 
         A failure of the runner or the sampler ends the requests of this batch with finish reason
-        ``"error"`` and no others; so does a grammar's for its request.
+        ``"error"`` and no others, a grammar's its own request with ``"grammar_failed"``.
         """
         return [advance.delta() for advance in self.advance()]
 
@@ -250,8 +250,8 @@ class Engine:
     def _advance(self, live: Live, chosen: Chosen, kept: Kept, *, now_ns: int) -> Advance:
         sequence = live.sequence
         request_id = sequence.request.request_id
-        if kept.reason == "error":
-            return self._finish(request_id, "error", now_ns=now_ns)
+        if kept.reason == "grammar_failed":
+            return self._finish(request_id, kept.reason, now_ns=now_ns)
         if sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
         if kept.reason is None:
@@ -326,7 +326,7 @@ def _keep(live: Live, chosen: Chosen) -> Kept:
             return live.keep(chosen.token_ids)
         except GrammarFailed:
             pass
-    return Kept(token_ids=tuple(chosen.token_ids), reason="error")
+    return Kept(token_ids=tuple(chosen.token_ids), reason="grammar_failed")
 
 
 def _log_failure(message: str, err: Exception) -> None:

@@ -5,16 +5,23 @@ It walks an Earley parser and lexer derivatives over a trie of the vocabulary: a
 its messages can quote the grammar and the output, so none of them is passed on.
 """
 
+import hashlib
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from runtime.errors import GrammarFailed, InvalidGrammar
 from runtime.grammar import JSON_WHITESPACE, GrammarSpec, GrammarVocabulary, TokenMasks
+from runtime.grammar_bounds import (
+    require_bounded_expression,
+    require_bounded_lark,
+    require_bounded_schema,
+)
 
 _INITIAL_LEXER_FUEL: Final = 500_000  # about 10 ms [llguidance LLParserLimits]
 _STEP_LEXER_FUEL: Final = 50_000  # about 4 ms a mask
@@ -23,6 +30,7 @@ _MAX_LEXER_STATES: Final = 25_000  # 1 to 2 kB each
 _MAX_GRAMMAR_SIZE: Final = 50_000
 _MAX_ITEMS_IN_ROW: Final = 1_000
 _MAX_CACHED: Final = 64
+_MAX_REFUSED: Final = 256  # refused grammars that are remembered, by their hash
 
 
 class LlguidanceCompiler:
@@ -33,7 +41,8 @@ class LlguidanceCompiler:
         self._tokenizer: LLTokenizer | None = None  # built when first asked for: 0.3 s
         self._executor = LLExecutor(num_threads=1)
         self._cache: OrderedDict[GrammarSpec, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()  # of tokenizer and cache
+        self._refused: OrderedDict[bytes, str] = OrderedDict()  # and why
+        self._lock = threading.Lock()  # of tokenizer, cache and refused
         self._limits = LLParserLimits(
             initial_lexer_fuel=_INITIAL_LEXER_FUEL,
             step_lexer_fuel=_STEP_LEXER_FUEL,
@@ -47,26 +56,45 @@ class LlguidanceCompiler:
     def compile(self, spec: GrammarSpec) -> "LlguidanceState":
         """Well below a second for the largest grammar that is let through; the GIL is released.
 
-        Raises: InvalidGrammar.
+        Raises: InvalidGrammar; at once when the same grammar was refused before.
         """
+        digest = _digest(spec)
         with self._lock:
             matcher = self._cache.get(spec)
             if matcher is not None:
                 self._cache.move_to_end(spec)
                 return LlguidanceState(matcher.deep_copy(), self._executor)
-            if self._tokenizer is None:
-                self._tokenizer = _tokenizer(self._vocabulary)
-        matcher = LLMatcher(self._tokenizer, _grammar(spec), log_level=0, limits=self._limits)
-        if matcher.is_error():
-            raise InvalidGrammar("the grammar is not valid, not supported, or too complex")
-        matcher.compute_bitmask()  # the first mask finds out whether anything matches
-        if matcher.is_error() or (matcher.is_stopped() and not matcher.is_accepting()):
-            raise InvalidGrammar("nothing matches the grammar, or it is too complex")
+            if digest in self._refused:
+                self._refused.move_to_end(digest)
+                raise InvalidGrammar(self._refused[digest])
+        try:
+            matcher = self._compiled(spec)
+        except InvalidGrammar as err:
+            with self._lock:
+                self._refused[digest] = str(err)
+                while len(self._refused) > _MAX_REFUSED:
+                    self._refused.popitem(last=False)
+            raise
         with self._lock:
             self._cache[spec] = matcher
             while len(self._cache) > _MAX_CACHED:
                 self._cache.popitem(last=False)
             return LlguidanceState(matcher.deep_copy(), self._executor)
+
+    def _compiled(self, spec: GrammarSpec) -> LLMatcher:
+        grammar = _grammar(spec)
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = _tokenizer(self._vocabulary)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+        if matcher.is_error():
+            raise InvalidGrammar("the grammar is not valid, not supported, or too complex")
+        mask = matcher.compute_bitmask()  # the first mask finds out whether anything matches
+        if matcher.is_error() or (matcher.is_stopped() and not matcher.is_accepting()):
+            raise InvalidGrammar("nothing matches the grammar, or it is too complex")
+        if not matcher.is_stopped() and not _can_start(matcher, mask):
+            raise InvalidGrammar("the grammar is too complex")
+        return matcher
 
 
 class LlguidanceState:
@@ -107,15 +135,33 @@ class LlguidanceState:
             raise GrammarFailed("the grammar has become too complex, or was left")
 
 
+def _can_start(matcher: LLMatcher, mask: bytes) -> bool:
+    """Whether one of the tokens that may come first can be taken: a lexer may only give up then."""
+    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
+    trial = matcher.deep_copy()
+    return bool(trial.consume_token(int(np.argmax(bits))))
+
+
+def _digest(spec: GrammarSpec) -> bytes:
+    digest = hashlib.sha256(spec.kind.encode())
+    for source in spec.sources:
+        digest.update(b"\0" + hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest())
+    return digest.digest()
+
+
 def _grammar(spec: GrammarSpec) -> str:
+    """Raises: InvalidGrammar."""
     if spec.kind == "choice":
         texts = (json.dumps(text, ensure_ascii=False) for text in spec.sources)
         return LLMatcher.grammar_from_lark("start: " + " | ".join(texts))
     (source,) = spec.sources
     if spec.kind == "regex":
+        require_bounded_expression(source)
         return LLMatcher.grammar_from_regex(source)
     if spec.kind == "lark":
+        require_bounded_lark(source)
         return LLMatcher.grammar_from_lark(source)
+    require_bounded_schema(source)
     try:
         return LLMatcher.grammar_from_json_schema(
             source, overrides={"whitespace_pattern": JSON_WHITESPACE}

@@ -12,7 +12,7 @@ from runtime.kvcache.keys import BlockKey
 from runtime.plan import Int32Array
 from runtime.sampling import SEED_BITS, SamplingParams
 
-FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error", "grammar_failed"]
 
 MIN_PRIORITY, MAX_PRIORITY = -2, 2
 MAX_TENANT_CHARS = 128

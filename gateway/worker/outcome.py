@@ -27,6 +27,10 @@ class Outcome:
 
     def public_reason(self) -> str:
         """Raises: GatewayError when the engine gave the generation up."""
+        if self.reason == "grammar_failed":
+            raise GatewayError(
+                "grammar_failed", "The grammar became too complex for this answer to go on."
+            )
         if self.reason not in _PUBLIC_REASONS or self.reason is None:
             raise GatewayError("generation_failed", "The engine gave this request up.")
         return self.reason

@@ -76,7 +76,10 @@ async def ask(service: EngineService, **members: Any) -> tuple[int, Json | list[
     if not members.get("stream"):
         return response.status, json.loads(answer)
     *events, done, rest = answer.decode().split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
+    if '"error"' in done:
+        events.append(done)
+    else:
+        assert (done, rest) == ("data: [DONE]", "")
     return response.status, [json.loads(event.removeprefix("data: ")) for event in events]
 
 
@@ -144,6 +147,21 @@ async def test_constrained_and_free_answers_share_a_batch(service: EngineService
     ("members", "code", "param"),
     [
         ({"guided_regex": "[a"}, "invalid_grammar", "guided_regex"),
+        ({"guided_regex": "a{1000000}"}, "invalid_grammar", "guided_regex"),
+        ({"guided_regex": "((a{100}){100}){100}"}, "invalid_grammar", "guided_regex"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {
+                        "name": "n",
+                        "schema": {"type": "string", "pattern": "^(a{1000}){1000}$"},
+                    },
+                }
+            },
+            "invalid_grammar",
+            "response_format",
+        ),
         ({"guided_regex": "(?=a)b"}, "invalid_grammar", "guided_regex"),
         ({"guided_choice": ["a" * 20_000] * 2}, "invalid_grammar", "guided_choice"),
         (
@@ -167,6 +185,17 @@ async def test_what_is_refused(
     assert isinstance(answer, dict)
     assert status == 400
     assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
+
+
+async def test_a_grammar_that_gives_up_in_the_middle_says_so(service: EngineService) -> None:
+    members: Json = {"guided_regex": "(a{1,1000}){1,1000}"}
+    status, answer = await ask(service, **members)
+    assert isinstance(answer, dict)
+    assert (status, answer["error"]["code"]) == (422, "grammar_failed")
+    status, events = await ask(service, stream=True, **members)
+    assert isinstance(events, list)
+    assert status == 200
+    assert events[-1]["error"]["code"] == "grammar_failed"
 
 
 async def test_a_bias_decides_and_log_probabilities_do_not_hear_of_it(

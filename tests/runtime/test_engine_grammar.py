@@ -159,7 +159,7 @@ def test_a_grammar_that_breaks_ends_its_own_request_alone(breaks_in: str) -> Non
     harness.add(broken)
     harness.add(request("other", (3, 4), max_tokens=9))
     outcomes = harness.drain()
-    assert outcomes["broken"].finish_reason == "error"
+    assert outcomes["broken"].finish_reason == "grammar_failed"
     assert len(outcomes["broken"].token_ids) == 2
     assert outcomes["broken"].timing is not None
     assert outcomes["other"].finish_reason == "length"

@@ -139,6 +139,9 @@ def deep(levels: int) -> str:
     return '{"type":"array","items":' * levels + "{}" + "}" * levels
 
 
+FOREVER = ("a{1000000}", "((a{90,95}){100}){100}", "b?|[]{]{2}(?:a{200}|b){9000,}")
+
+
 @pytest.mark.parametrize(
     ("kind", "source"),
     [
@@ -155,6 +158,12 @@ def deep(levels: int) -> str:
         ("json_schema", '{"not":{"type":"string"}}'),
         ("json_schema", deep(1000)),
         ("lark", "start: nowhere"),
+        ("lark", 'start: "a"{1000000}'),
+        *(("regex", source) for source in FOREVER),
+        *(("json_schema", json.dumps({"type": "string", "pattern": one})) for one in FOREVER),
+        ("json_schema", json.dumps({"patternProperties": {"(a{1000}){1000}": {}}})),
+        ("json_schema", json.dumps({"x-guidance": {"item_separator": ",(a{1000}){1000}"}})),
+        ("lark", 'start: "%json {" j\nj: %json {"type":"string","pattern":"(a{1000}){1000}"}'),
     ],
 )
 def test_what_cannot_be_used_is_refused(kind: GrammarKind, source: str) -> None:
@@ -162,6 +171,27 @@ def test_what_cannot_be_used_is_refused(kind: GrammarKind, source: str) -> None:
         COMPILER.compile(spec(kind, source))
     assert caught.value.code == "invalid_grammar"
     assert source not in str(caught.value)
+
+
+def test_a_refusal_is_remembered() -> None:
+    compiler = LlguidanceCompiler(TOKENIZER)
+    costly = spec("lark", "start: /(a{1000}){1000}/")
+    took_s = []
+    for _ in range(2):
+        started_s = time.thread_time()
+        with pytest.raises(InvalidGrammar):
+            compiler.compile(costly)
+        took_s.append(time.thread_time() - started_s)
+    assert took_s[1] < took_s[0] / 10
+
+
+@pytest.mark.parametrize("source", FOREVER)
+def test_what_writes_out_to_too_much_is_refused_before_it_costs_anything(source: str) -> None:
+    COMPILER.compile(spec("regex", "a"))
+    started_s = time.thread_time()
+    with pytest.raises(InvalidGrammar):
+        COMPILER.compile(spec("regex", f"(?:{source})"))
+    assert time.thread_time() - started_s < 0.02  # 0.2 s and more, if it were compiled
 
 
 @pytest.mark.parametrize(
