@@ -26,11 +26,12 @@ from attestation.commands.common import (
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
+from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.receipt_source import api_key, fetch_receipt, origin_of
 from attestation.commands.render import check_table, plain, plain_text, show_verdict, tell
 from attestation.commands.verify import completed_request
 from attestation.endorsement_files import EndorsementFiles
-from attestation.errors import AttestationError
+from attestation.errors import AttestationError, EvidenceUnavailable
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import Request, judge
 from attestation.keyset import ReceiptKey, parse_keyset
@@ -130,6 +131,9 @@ def verify(
         )
         signed = SignedReceipt.parse(data)
         verdict, keys = _attested_keys(evidence, fetching)
+    except EvidenceUnavailable as err:
+        tell_no_verdict(err)
+        ctx.exit(code_exit(err.code))
     except AttestationError as err:
         tell(err)
         ctx.exit(code_exit(err.code))
@@ -140,6 +144,8 @@ def verify(
         click.echo(json.dumps(_document(signed, verdict, checks), indent=2))
     else:
         _show(signed, verdict, checks)
+        if not verdict.is_accepted:
+            tell_next(after_refusal(verdict))
     ctx.exit(_exit_code(verdict, failing_code(checks)))
 
 

@@ -62,9 +62,9 @@ def fetch_receipt(url: str, fetching: FetchOptions, *, key: str) -> bytes:
                 if len(received) > MAX_RECEIPT_BYTES:
                     break
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise EvidenceUnavailable(
-            f"no receipt from {origin_of(url)}: {type(err).__name__}", was_answered=False
-        ) from err
+        from attestation.transport import unanswered
+
+        raise unanswered(origin_of(url), err) from err
     if response.status_code != 200:
         raise EvidenceUnavailable(
             f"no receipt from {origin_of(url)}: HTTP {response.status_code}", was_answered=True

@@ -24,10 +24,16 @@ from attestation.commands.common import (
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
+from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.render import show_verdict, tell
 from attestation.devices import ocsp_grace
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
-from attestation.errors import AttestationError, MalformedEvidence, UntrustedEndorsement
+from attestation.errors import (
+    AttestationError,
+    EvidenceUnavailable,
+    MalformedEvidence,
+    UntrustedEndorsement,
+)
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import NONCE_NEEDED, Request, judge
 from attestation.kinds import Kind, guess_kind, unpacked
@@ -165,6 +171,11 @@ def verify(
         if not endorsement_paths or found == "gpu":
             request = completed_request(found, request, fetching)
         result = judge(found, request)
+    except EvidenceUnavailable as err:
+        result = reject_unread(err, data, policy=policy, at=moment)
+        if not as_json:
+            tell_no_verdict(err)
+            ctx.exit(exit_code(result))
     except AttestationError as err:
         result = reject_unread(err, data, policy=policy, at=moment)
     except FetchConfigError as err:
@@ -175,6 +186,8 @@ def verify(
         click.echo(f"internal error: {type(err).__name__}", err=True)
         ctx.exit(EXIT_INTERNAL)
     _print(result, as_json=as_json)
+    if isinstance(evidence, str) and not result.is_accepted and not as_json:
+        tell_next(after_refusal(result))
     ctx.exit(exit_code(result))
 
 

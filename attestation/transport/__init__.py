@@ -48,6 +48,7 @@ from attestation.transport.evidence import (
     error_code,
     fetch_evidence,
     parse_evidence_url,
+    unanswered,
 )
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.session import Session
@@ -80,4 +81,5 @@ __all__ = [
     "gateway_keeper",
     "gateway_source",
     "parse_evidence_url",
+    "unanswered",
 ]

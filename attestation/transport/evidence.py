@@ -10,8 +10,9 @@ import contextlib
 import hashlib
 import json
 import re
+import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -172,9 +173,9 @@ async def _answering(source: EvidenceUrl, timeout_s: float) -> AsyncIterator[Non
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as err:
-        raise _unanswered(source, f"nothing whole within {timeout_s:g} s") from err
+        raise _unanswered(source.origin, f"nothing whole within {timeout_s:g} s") from err
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise _unanswered(source, _said(err)) from err
+        raise unanswered(source.origin, err) from err
 
 
 async def _fetch(
@@ -198,9 +199,9 @@ async def _fetch(
                 answer_keys = await _get(client, source, KEYS_PATH, {})
                 keys = _whole(source, answer_keys, MAX_KEY_LIST_BYTES, hint=f" ({KEYS_PATH})")
     except TimeoutError as err:
-        raise _unanswered(source, f"nothing whole within {timeout_s:g} s") from err
+        raise _unanswered(source.origin, f"nothing whole within {timeout_s:g} s") from err
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise _unanswered(source, _said(err)) from err
+        raise unanswered(source.origin, err) from err
     try:
         spki = subject_public_key_info(answer.certificate, what="certificate")
     except MalformedEvidence as err:
@@ -252,16 +253,32 @@ async def _read(response: httpx.Response) -> bytes:
     return bytes(received)
 
 
-def _said(err: Exception) -> str:
+def unanswered(origin: str, err: Exception) -> EvidenceUnavailable:
+    """In plain words: nobody is there, or who is there cannot be believed or is too slow."""
     if isinstance(err, httpx.TimeoutException):
-        return "too slow"
+        return _unanswered(origin, "too slow")
     if "CERTIFICATE_VERIFY_FAILED" in str(err):
-        return "its certificate is not trusted: does it need another CA file?"
-    return type(err).__name__
+        return _unanswered(origin, "its certificate is not trusted: does it need another CA file?")
+    causes = list(_causes(err))
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        said = f"nobody answers at {origin} (connection refused)"
+        return EvidenceUnavailable(said, was_answered=False)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return _unanswered(origin, "nobody knows this name")
+    return _unanswered(origin, type(err).__name__)
 
 
-def _unanswered(source: EvidenceUrl, said: str) -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"no answer from {source.origin}: {said}", was_answered=False)
+def _causes(err: BaseException) -> Iterator[BaseException]:
+    """``err`` and what it came from; a library wraps the system's own word several times."""
+    yield err
+    inner = err.exceptions if isinstance(err, BaseExceptionGroup) else ()
+    for cause in (*inner, err.__cause__ or err.__context__):
+        if cause is not None:
+            yield from _causes(cause)
+
+
+def _unanswered(origin: str, said: str) -> EvidenceUnavailable:
+    return EvidenceUnavailable(f"no answer from {origin}: {said}", was_answered=False)
 
 
 def _refused(source: EvidenceUrl, said: str) -> EvidenceUnavailable:

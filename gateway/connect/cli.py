@@ -88,6 +88,8 @@ def connect(
         raise click.BadParameter(problem, param_hint="--host")
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
     config = read_config(config_file, flags, default_policy="development")
+    if url is None and ca_file is None:
+        _require_started(config)
     target = Target(
         url=url or base_url(config),
         policy=policy or ("production" if url else config.policy),
@@ -98,6 +100,18 @@ def connect(
         key=_key(key_file, None if url else config),
     )
     run(target, host=host, port=port)
+
+
+def _require_started(config: StarshadeConfig) -> None:
+    """Raises: Failure: nothing has ever run in this state folder."""
+    if not config.paths.ca_cert.exists():
+        raise Failure(
+            f"no gateway was started here yet: there is no {config.paths.ca_cert}",
+            exit_code=ExitCode.UNAVAILABLE,
+            code="evidence_unavailable",
+            next_step="run `starshade up` first and keep it running, or name --state-dir or the "
+            "URL of a gateway elsewhere",
+        )
 
 
 def run(target: Target, *, host: str, port: int) -> None:

@@ -1,6 +1,7 @@
 """`starshade receipt verify`: is a receipt believed only under a key that Evidence attests?"""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC
@@ -148,12 +149,24 @@ def test_evidence_that_the_policy_refuses_vouches_for_nothing(
     result = verify(gateway.url + PATH, policy="production")
     assert result.exit_code == 10
     assert "NOT VERIFIED: the gateway's Evidence is refused" in result.output
+    assert "next:  a simulated TEE passes --policy development alone" in result.stderr
+
+
+def test_nobody_there_is_no_verdict(verify: Callable[..., Result]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        origin = f"https://127.0.0.1:{bound.getsockname()[1]}"
+        result = verify(origin + PATH)
+    assert (result.exit_code, result.stdout) == (40, "")
+    assert f"NO VERDICT: nobody answers at {origin}/v1 (connection refused)" in result.stderr
+    assert "next:  check that it runs" in result.stderr
 
 
 def test_what_cannot_be_had_or_read(
     gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
 ) -> None:
-    assert verify(gateway.url + PATH, key="sk-other").exit_code == 40
+    other = verify(gateway.url + PATH, key="sk-other")
+    assert (other.exit_code, "next:  check the id" in other.stderr) == (40, True)
     assert verify(gateway.url + PATH, key="").exit_code == 2
     assert verify(gateway.url + "/v1/other").exit_code == 2
     bad = written(tmp_path, "bad", b"{}")

@@ -139,7 +139,10 @@ def test_a_recording_is_refused(gateway: FakeService, verify: Callable[..., Resu
 def test_simulated_hardware_is_refused_by_default(
     gateway: FakeService, verify: Callable[..., Result]
 ) -> None:
-    assert verify(gateway.url, "--policy", "production").exit_code == 10
+    result = verify(gateway.url, "--policy", "production")
+
+    assert result.exit_code == 10
+    assert "next:  a simulated TEE passes --policy development alone" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,10 @@ def test_nobody_there_is_unavailable(verify: Callable[..., Result]) -> None:
         text, as_json = verify(url), verify(url, "--json")
 
     assert (text.exit_code, as_json.exit_code) == (40, 40)
-    assert text.output.startswith("REJECTED (none: nothing to judge): evidence_unavailable")
+    assert text.stdout == ""
+    told = text.stderr.splitlines()
+    assert told[0] == f"NO VERDICT: nobody answers at {url[:-3]} (connection refused)"
+    assert told[1].startswith("next:  check that it runs, and the URL")
     document = json.loads(as_json.output)
     assert (document["tier"], document["code"]) == ("none", "evidence_unavailable")
     assert document["checks"][0]["name"] == "evidence"
@@ -174,7 +180,20 @@ def test_a_gateway_that_refuses_is_unavailable(
     result = verify(gateway.url, "--node", "none")
 
     assert result.exit_code == 40
-    assert "node_not_found" in result.output
+    assert result.stderr.startswith("NO VERDICT: no evidence from ")
+    assert "node_not_found" in result.stderr
+    assert "next:" in result.stderr
+
+
+def test_a_certificate_of_an_unknown_authority_names_the_option(
+    gateway: FakeService, tmp_path: Path
+) -> None:
+    other, _ = self_signed(tmp_path)
+    result = CliRunner().invoke(attest, ["verify", gateway.url, "--ca-file", str(other)])
+
+    assert result.exit_code == 40
+    assert "its certificate is not trusted" in result.stderr
+    assert "--ca-file STATE/ca.pem" in result.stderr
 
 
 @pytest.mark.parametrize(

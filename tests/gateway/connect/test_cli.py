@@ -48,6 +48,14 @@ def test_nobody_there_exits_with_40(running: Running) -> None:
     assert "next:" in result.stderr
 
 
+def test_before_the_first_start_it_says_what_to_run(tmp_path: Path) -> None:
+    result = run("--state-dir", str(tmp_path))
+    assert result.exit_code == 40
+    assert "no gateway was started here yet" in result.stderr
+    assert str(tmp_path / "ca.pem") in result.stderr
+    assert "next:  run `starshade up` first" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
