@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway.streaming import SLOW_READER
@@ -27,6 +28,8 @@ READER_STALL_S: Final = 30.0  # for a client to take three quarters of them
 KEEP_ALIVE_S: Final = 15  # between two requests; pools of clients give up after 5 s
 MAX_CONNECTIONS: Final = 1024  # beyond these, idle ones give way; requests have their own bound
 TLS_BUFFER_BYTES: Final = 64 * 1024  # asyncio's 256 KiB are taken by idle connections as well
+LAST_REQUESTS_S: Final = 5  # for those that came during a drain, once the others are done
+_DRAIN_POLL_S: Final = 0.05
 _FAREWELL_S: Final = 1.0  # the same when the server stops and the connection carries nothing
 
 
@@ -140,6 +143,7 @@ class BoundedServer(uvicorn.Server):
 
     protocol: type[BoundedProtocol] = BoundedProtocol
     handshake_deadline_s = HANDSHAKE_DEADLINE_S
+    stays_open = False  # for an app that refuses what comes while running requests finish
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's own, which cannot be told the deadlines of TLS (asyncio's: 60 s and 30 s).
@@ -174,7 +178,30 @@ class BoundedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)
+        if self.stays_open:
+            await self._finish_running()
         await super().shutdown(sockets)
+
+    async def _finish_running(self) -> None:
+        """Until the requests that run are done or their time is up, the app tells newcomers that
+        it stops, and its supervisor and balancers that it lives; a closed port tells them nothing.
+
+        Nobody who comes meanwhile prolongs it.
+        """
+        loop, state = asyncio.get_running_loop(), self.server_state
+        until_s = loop.time() + (self.config.timeout_graceful_shutdown or 0)
+        state.default_headers = [*state.default_headers, CLOSE_HEADER]
+        running = {
+            connection
+            for connection in state.connections
+            if isinstance(connection, BoundedProtocol) and not connection.is_idle
+        }
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        while running & state.connections and not self.force_exit and loop.time() < until_s:
+            await asyncio.sleep(_DRAIN_POLL_S)
+        left_s = min(int(until_s - loop.time()), LAST_REQUESTS_S)
+        self.config.timeout_graceful_shutdown = max(left_s, 1)
 
     def _drop_closing(self) -> None:
         for connection in tuple(self.server_state.connections):

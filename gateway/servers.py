@@ -43,6 +43,7 @@ def serve_worker(config: StarshadeConfig) -> None:
             listener,
             drain_s=config.gateway.drain_s,
             protocol=PatientProtocol,
+            stays_open=True,
         )
     finally:
         with suppress(FileNotFoundError):
@@ -62,6 +63,7 @@ def serve_gateway(config: StarshadeConfig) -> None:
         drain_s=config.gateway.drain_s,
         context=context,
         hourly=functools.partial(renew_certificate, config, context),
+        stays_open=True,
     )
 
 
@@ -85,9 +87,20 @@ def run_app(
     context: ssl.SSLContext | None = None,
     hourly: Callable[[], Awaitable[None]] | None = None,
     protocol: type[BoundedProtocol] = BoundedProtocol,
+    stays_open: bool = False,
 ) -> None:
-    """Serves an ASGI app on `listener` until SIGTERM; then streams get `drain_s` to finish."""
-    server = server_for(app, drain_s=drain_s, context=context, hourly=hourly, protocol=protocol)
+    """Serves an ASGI app on `listener` until SIGTERM; then streams get `drain_s` to finish.
+
+    With `stays_open` the app answers meanwhile, and must refuse what it will not finish.
+    """
+    server = server_for(
+        app,
+        drain_s=drain_s,
+        context=context,
+        hourly=hourly,
+        protocol=protocol,
+        stays_open=stays_open,
+    )
     server.run(sockets=[listener])
 
 
@@ -98,6 +111,7 @@ def server_for(
     context: ssl.SSLContext | None = None,
     hourly: Callable[[], Awaitable[None]] | None = None,
     protocol: type[BoundedProtocol] = BoundedProtocol,
+    stays_open: bool = False,
 ) -> BoundedServer:
     """The server of every role, not started."""
     settings = uvicorn.Config(
@@ -118,6 +132,7 @@ def server_for(
     )
     server = BoundedServer(settings)
     server.protocol = protocol
+    server.stays_open = stays_open
     return server
 
 

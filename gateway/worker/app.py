@@ -204,6 +204,8 @@ class WorkerApp:
 
     async def _readyz(self, _request: Request) -> Response:
         state = self.state
+        if self._draining is not None:
+            return JSONResponse({"status": "stopping"}, status_code=503)
         if state.failure is not None:
             return JSONResponse({"status": "failed", "code": state.failure}, status_code=503)
         if state.ready is None:

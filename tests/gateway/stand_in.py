@@ -4,6 +4,7 @@ Run as a program: `up STATE GATEWAY_PORT VERDICT` supervises, `role NAME STATE G
 is one child.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -21,6 +22,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 NAMES = ("observatory", "worker", "gateway")
+SLOW_PIECES, SLOW_PIECE_S = 40, 0.1  # of the gateway's /slow
+DRAIN_S = 15
+PROBE_INTERVAL_S, MAX_MISSES = 0.2, 3
 READY = {"status": "ready", "model": "stand-in"}
 NODES = {"data": [{"id": "worker-0", "simulated": True}]}
 REFUSED = {
@@ -47,6 +51,10 @@ class StandInApp:
             return
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if scope["path"] == "/slow":
+            for _ in range(SLOW_PIECES):
+                await send({"type": "http.response.body", "body": b"piece.", "more_body": True})
+                await asyncio.sleep(SLOW_PIECE_S)
         await send({"type": "http.response.body", "body": self.body})
         if scope["path"] == "/healthz":
             sys.stderr.write(f"{self.name} has answered\n")
@@ -75,24 +83,28 @@ def run_role(name: str, config: StarshadeConfig, verdict: str) -> None:
     refused = verdict == "refuse"
     app = StandInApp(name, 503 if refused else 200, REFUSED if refused else NODES)
     listener = listen_tcp(config.gateway.host, config.gateway.port)
-    run_app(app, listener, drain_s=1, context=server_context(config.paths))
+    context = server_context(config.paths)
+    run_app(app, listener, drain_s=DRAIN_S, context=context, stays_open=True)
 
 
 def run_up(config: StarshadeConfig, state: str, port: str, verdict: str) -> None:
     from gateway.preflight import prepare_state
-    from gateway.probes import worker_answers
+    from gateway.probes import gateway_answers, worker_answers
     from gateway.supervisor import WATCH_FD, PatiencePolicy, Role
     from gateway.up import supervise
 
     prepare_state(config)
     program = (sys.executable, "-m", "tests.gateway.stand_in")
     children = [
-        Role(name=n, argv=(*program, "role", n, state, port, verdict, WATCH_FD), stop_limit_s=10)
+        Role(name=n, argv=(*program, "role", n, state, port, verdict, WATCH_FD), stop_limit_s=20)
         for n in NAMES
     ]
     children[1] = replace(children[1], answers=lambda: worker_answers(config.worker.socket))
+    children[2] = replace(children[2], answers=lambda: gateway_answers(config))
     environ = dict(os.environ)  # noqa: TID251 - a process edge
-    patience = PatiencePolicy(interval_s=0.2, max_misses=3, max_start_misses=1000)
+    patience = PatiencePolicy(
+        interval_s=PROBE_INTERVAL_S, max_misses=MAX_MISSES, max_start_misses=1000
+    )
     supervise(config, children, environ, patience=patience)
 
 

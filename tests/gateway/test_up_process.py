@@ -1,5 +1,6 @@
 """Does a whole installation start, heal and end as one, seen from outside?"""
 
+import http.client
 import os
 import re
 import shutil
@@ -9,14 +10,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from gateway.cli_support import ExitCode
+from gateway.paths import Paths
+from gateway.probes import client_context
 from gateway.sockets import listen_tcp
-from tests.gateway.stand_in import NAMES
+from tests.gateway.stand_in import MAX_MISSES, NAMES, PROBE_INTERVAL_S, SLOW_PIECE_S, SLOW_PIECES
 from tests.gateway.test_supervisor import is_running, wait_for
 from tests.gateway.test_up import LOOPBACK, free_port
 
@@ -118,6 +121,24 @@ def test_a_stopped_worker_is_replaced_and_the_others_are_left_alone() -> None:
         up.wait_until(lambda: len(up.pids("worker")) == 2)
         assert "the worker did not answer any more and was killed; restarting" in up.said()
         assert (len(up.pids("gateway")), len(up.pids("observatory"))) == (1, 1)
+
+
+def test_a_gateway_that_drains_is_not_taken_for_stuck() -> None:
+    """A stream that takes longer than its supervisor is patient goes on to its end."""
+    assert SLOW_PIECES * SLOW_PIECE_S > 3 * MAX_MISSES * PROBE_INTERVAL_S
+    with installed() as up:
+        ready(up)
+        up.wait_until(lambda: "gateway has answered" in up.log("gateway"))
+        context = client_context(Paths(state_dir=up.state, cache_dir=up.state))
+        client = http.client.HTTPSConnection(LOOPBACK, up.port, timeout=30, context=context)
+        with closing(client):
+            client.request("GET", "/slow")
+            answer = client.getresponse()
+            assert answer.read(1) == b"p"
+            os.kill(up.pids("gateway")[0], signal.SIGTERM)
+            assert answer.read().count(b"iece.") == SLOW_PIECES
+        up.wait_until(lambda: len(up.pids("gateway")) == 2)
+        assert "did not answer any more" not in up.said()
 
 
 def test_no_child_survives_a_killed_supervisor() -> None:
