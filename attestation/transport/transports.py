@@ -103,14 +103,18 @@ class _Attested(Generic[Pool]):
         self, sealed: SealedRequest, request: httpx.Request, session: Session
     ) -> httpx.Request:
         """In clear is what the gateway has to know, and it knows nothing else."""
-        headers = {
-            "content-type": CHUNKED_REQUEST_TYPE,
-            "accept": CHUNKED_RESPONSE_TYPE,
-            "accept-encoding": "identity",
-            "user-agent": "starshade",
-        }
-        if session.is_blind and (credential := request.headers.get(CREDENTIAL)) is not None:
-            headers[CREDENTIAL] = credential
+        headers = [
+            (b"content-type", CHUNKED_REQUEST_TYPE.encode()),
+            (b"accept", CHUNKED_RESPONSE_TYPE.encode()),
+            (b"accept-encoding", b"identity"),
+            (b"user-agent", b"starshade"),
+        ]
+        if session.is_blind:
+            headers += [
+                (name.lower(), value)
+                for name, value in request.headers.raw
+                if name.lower() == CREDENTIAL.encode()
+            ]
         return httpx.Request(
             "POST",
             self._origin.join(KEYS_PATH),

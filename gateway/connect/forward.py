@@ -60,9 +60,8 @@ class Forwarder:
         outgoing = self.client.build_request(
             request.method, self._url(request), headers=self._headers(request), content=content
         )
-        outgoing.headers.pop("user-agent", None)  # httpx's own, when the program sent none
-        if (agent := request.headers.get("user-agent")) is not None:
-            outgoing.headers["user-agent"] = agent
+        if "user-agent" not in request.headers:
+            outgoing.headers.pop("user-agent", None)  # httpx's own
         try:
             async with self.streams.one():
                 opening = self.client.send(outgoing, stream=True)
@@ -78,15 +77,18 @@ class Forwarder:
         suffix = f"?{query}" if query else ""
         return f"{self.target.origin}{self.target.path_prefix}{path}{suffix}"
 
-    def _headers(self, request: Request) -> list[tuple[str, str]]:
+    def _headers(self, request: Request) -> list[tuple[bytes, bytes]]:
+        """As the bytes that came: a value need not be ASCII [RFC 9110 sec. 5.5]."""
         headers = [
-            (name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP
+            (name, value)
+            for name, value in request.headers.raw
+            if name.decode("latin-1") not in _HOP_BY_HOP
         ]
         brought = request.headers.get("authorization", "")
         if self.key is None or brought.partition(" ")[2].strip().startswith(KEY_PREFIX):
             return headers
-        others = [(name, value) for name, value in headers if name != "authorization"]
-        return [*others, ("authorization", f"Bearer {self.key}")]
+        others = [(name, value) for name, value in headers if name != b"authorization"]
+        return [*others, (b"authorization", f"Bearer {self.key}".encode())]
 
 
 class _Forwarded(StreamedBody):

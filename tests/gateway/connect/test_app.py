@@ -91,6 +91,21 @@ def test_a_request_is_sealed_and_its_answer_comes_back(connected: Connected) -> 
     assert dict(connected.remote.gateway.opened[0].fields)["user-agent"] == "curl/8"
 
 
+@pytest.mark.parametrize("name", ["x-title", "user-agent", "authorization"])
+@pytest.mark.parametrize("value", ["\N{LATIN SMALL LETTER E WITH ACUTE}".encode(), b"\xe9\xff"])
+@pytest.mark.parametrize("key", [None, KEPT_KEY])
+def test_headers_travel_as_the_bytes_that_they_are(
+    running: Running, name: str, value: bytes, key: str | None
+) -> None:
+    with connected_to(running, key=key) as connected:
+        response = connected.client.get("/v1/models", headers=[(name.encode(), value)])
+    assert response.status_code == 200
+    is_replaced = name == "authorization" and key is not None
+    expected = f"Bearer {key}" if is_replaced else value.decode("latin-1")
+    sent = [content for header, content in running.gateway.opened[0].fields if header == name]
+    assert sent == [expected]
+
+
 def test_status_headers_and_errors_are_the_gateways_own(connected: Connected) -> None:
     async def limited(_request: bhttp.Request) -> tuple[int, AsyncIterator[bytes]]:
         return 429, pieces_of(b'{"error": {"code": "rate_limit_exceeded"}}')
