@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli_support import (
-    PLAIN_WIDTH,
     ExitCode,
     Failure,
     config_options,
@@ -131,6 +130,8 @@ def show(
     except AuditBroken as err:
         raise Failure(str(err), exit_code=ExitCode.MALFORMED, code=err.code) from err
     events = [event for event in events if kind in (None, event.kind)]
+    if not events:
+        _tell_empty(kind if stored else None, last)
     if as_json:
         for event in events:
             fields = {"seq": event.seq, "at": event.at, "kind": event.kind}
@@ -139,20 +140,28 @@ def show(
     _print_table(events)
 
 
-def _print_table(events: "list[AuditEvent]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _tell_empty(kind: str | None, last: int) -> None:
+    """On standard error, so that what reads the list sees an empty one."""
+    if kind is None:
+        click.echo("the audit log is empty: no gateway ran with this database yet", err=True)
+        click.echo("next:  `starshade up` starts one; --state-dir names another folder", err=True)
+    else:
+        click.echo(f"none of the last {last} events is of the kind {kind!r}", err=True)
+        click.echo("next:  a larger --last, or no --kind to see which kinds there are", err=True)
 
-    from attestation.commands.render import plain
+
+def _print_table(events: "list[AuditEvent]") -> None:
+    from rich.table import Table
+
+    from attestation.commands.render import plain_text, print_parts
 
     table = Table(box=None, pad_edge=False)
     for title in ("seq", "time", "kind", "what"):
         table.add_column(title, overflow="fold")
     for event in events:
         what = "  ".join(f"{name}={value}" for name, value in event.fields.items())
-        table.add_row(str(event.seq), event.at, event.kind, Text(plain(what)))
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+        table.add_row(str(event.seq), event.at, event.kind, plain_text(what))
+    print_parts(table)
 
 
 def _receipt_anchor(path: Path) -> "tuple[str, AuditAnchor]":

@@ -12,8 +12,6 @@ import click
 
 from gateway.config import ConfigError, StarshadeConfig, load_config
 
-PLAIN_WIDTH = 200  # columns of a table that no terminal shows
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

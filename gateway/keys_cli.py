@@ -4,7 +4,6 @@ import dataclasses
 import datetime as dt
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli_support import (
-    PLAIN_WIDTH,
     ExitCode,
     Failure,
     config_options,
@@ -122,6 +120,9 @@ def list_keys(config_file: Path | None, state_dir: Path | None, cache_dir: Path 
             )
     titles = ("id", "label", "tenant", "scopes", "priority", "created", "expires", "revoked")
     _print_table(titles, rows)
+    if not rows:
+        click.echo("there is no key yet", err=True)
+        click.echo("next:  `starshade keys create`; `starshade up` makes one itself", err=True)
 
 
 @keys.command()
@@ -151,6 +152,8 @@ def rotate(
         except KeyNotFound as err:
             raise _not_found(key_id) from err
         _show_once(store, key)
+        ends_ns = next(old.expires_ns for old in store.list_keys() if old.id == key_id)
+    click.echo(f"the old key, {key_id}, works until {_when(ends_ns)}", err=True)
 
 
 @keys.command()
@@ -230,16 +233,16 @@ def _not_found(key_id: str) -> Failure:
 
 
 def _print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from attestation.commands.render import print_parts
 
     table = Table(box=None, pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    # No terminal, no width to fit: a row stays one line for whatever reads it.
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    print_parts(table)
 
 
 def _limit(limit: int | None) -> str:

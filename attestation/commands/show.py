@@ -4,12 +4,11 @@ import json
 from typing import BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from attestation.commands.common import code_exit, kind_option
-from attestation.commands.render import plain_text, tell
+from attestation.commands.render import plain_text, print_parts, tell
 from attestation.errors import AttestationError
 from attestation.fields import Field
 from attestation.kinds import Kind, guess_kind, unpacked
@@ -54,12 +53,10 @@ def show(ctx: click.Context, evidence: BinaryIO, kind: Kind | None, as_json: boo
 
 
 def _print(kind: Kind, fields: list[Field]) -> None:
-    console = Console()
-    console.print(Text(f"{kind}: NOTHING of this is verified", style="bold"))
     table = Table(box=None, pad_edge=False)
     for column in ("offset", "bytes", "field", "value"):
         table.add_column(column, overflow="fold")
     for field in fields:
         where = (f"{field.offset:#06x}", str(field.size_bytes)) if field.size_bytes else ("", "")
         table.add_row(*where, plain_text(field.name), plain_text(field.value))
-    console.print(table)
+    print_parts(Text(f"{kind}: NOTHING of this is verified", style="bold"), table)

@@ -1,7 +1,6 @@
 """`starshade doctor`: everything is looked at, and what is not well comes with its next step."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Final
 
 import click
 
-from gateway.cli_support import PLAIN_WIDTH, ExitCode, config_options, environment
+from gateway.cli_support import ExitCode, config_options, environment
 from gateway.config import ConfigError, StarshadeConfig, load_config
 from gateway.doctor import installation, machine, running
 from gateway.doctor.finding import Finding, is_well, ok, report, wrong
@@ -176,11 +175,11 @@ def _kept_key(config: StarshadeConfig) -> str | None:
 
 
 def _show(findings: list[Finding]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    from attestation.commands.render import print_parts
+
     table = Table(box=None, pad_edge=False)
     for column in ("what", "is", "found"):
         table.add_column(column, overflow="fold")
@@ -191,8 +190,7 @@ def _show(findings: list[Finding]) -> None:
             found.append(f"\nnext: {finding.next_step}", style="bold")
         word = Text(_WORDS[finding.outcome], style=_STYLES[finding.outcome])
         table.add_row(finding.name, word, found)
-    console.print(table)
-    console.print(_summary(findings), style="bold")
+    print_parts(table, Text(_summary(findings), style="bold"))
 
 
 def _summary(findings: list[Finding]) -> str:

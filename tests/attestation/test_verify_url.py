@@ -78,6 +78,18 @@ def test_the_path_of_the_api_may_be_left_out(
     assert verify(f"{gateway.url}/v2").exit_code == 40
 
 
+def test_what_no_terminal_shows_is_neither_wrapped_nor_padded(
+    gateway: FakeService, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    command = ["verify", gateway.url, "--ca-file", str(certificate[0]), "--at", _AT]
+    env = {"COLUMNS": "40", "XDG_CACHE_HOME": str(tmp_path)}
+    lines = CliRunner().invoke(attest, command, env=env).stdout.splitlines()
+
+    assert lines == [line.rstrip() for line in lines]
+    assert lines[-1].startswith("policy production ")
+    assert " verdict v1-" in lines[-1]
+
+
 def test_each_question_has_a_nonce_of_its_own(
     gateway: FakeService, verify: Callable[..., Result]
 ) -> None:

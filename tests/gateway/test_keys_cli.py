@@ -46,6 +46,7 @@ def test_rotation_prints_a_new_key_and_dates_the_old_one(tmp_path: Path) -> None
     rotated = run(tmp_path, "rotate", key_id)
     assert re.fullmatch(r"sk-starshade-[\w-]{43}", rotated.stdout.strip())
     assert rotated.stdout.strip() != old
+    assert re.search(rf"^the old key, {key_id}, works until 20\S+ \S+Z$", rotated.stderr, re.M)
     listed = run(tmp_path, "list").stdout
     assert len(listed.splitlines()) == 3
     assert rotated.stdout.strip() not in listed
@@ -53,6 +54,20 @@ def test_rotation_prints_a_new_key_and_dates_the_old_one(tmp_path: Path) -> None
     gone = run(tmp_path, "rotate", key_id)
     assert gone.exit_code == ExitCode.CHECK_FAILED
     assert "key_not_found" in gone.output
+
+
+def test_an_empty_list_says_what_to_do(tmp_path: Path) -> None:
+    listed = run(tmp_path, "list")
+    assert len(listed.stdout.splitlines()) == 1
+    assert "next:  `starshade keys create`" in listed.stderr
+    run(tmp_path, "create")
+    assert run(tmp_path, "list").stderr == ""
+
+
+def test_what_no_terminal_shows_is_not_padded(tmp_path: Path) -> None:
+    run(tmp_path, "create", "--label", "a label")
+    lines = run(tmp_path, "list").stdout.splitlines()
+    assert lines == [line.rstrip() for line in lines]
 
 
 def test_limits_are_set_one_by_one_and_taken_back(tmp_path: Path) -> None:

@@ -201,6 +201,14 @@ def test_a_folder_without_a_log(tmp_path: Path) -> None:
     assert run(tmp_path, "verify", "--head", "1:2").exit_code == 2
 
 
+def test_an_empty_list_says_what_to_do(tmp_path: Path) -> None:
+    CliRunner().invoke(keys, ["list", "--state-dir", str(tmp_path)])
+    assert "next:  `starshade up` starts one" in run(tmp_path, "show").stderr
+    CliRunner().invoke(keys, ["create", "--state-dir", str(tmp_path)])
+    assert run(tmp_path, "show", "--kind", "key_created").stderr == ""
+    assert "no --kind" in run(tmp_path, "show", "--kind", "other").stderr
+
+
 def test_keys_are_noted_with_what_was_done_to_them(tmp_path: Path) -> None:
     engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
     migrate(engine)
