@@ -56,6 +56,14 @@ class Paths:
         return self.run_dir / "up.lock"
 
     @property
+    def gateway_address(self) -> Path:
+        return self.run_dir / "gateway.json"
+
+    @property
+    def observatory_address(self) -> Path:
+        return self.run_dir / "observatory.json"
+
+    @property
     def logs_dir(self) -> Path:
         return self.state_dir / "logs"
 

@@ -18,6 +18,7 @@ from gateway.models import ModelError, model_file
 from gateway.preflight import authorities_problem
 from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
+from gateway.whereabouts import noted
 from telemetry.logs import configure_logging
 
 _OBSERVATORY = "web.cli:run_observatory"
@@ -72,7 +73,8 @@ def run_observatory(config: StarshadeConfig) -> None:
     @_database_explained
     def serve() -> None:
         run = import_by_name(_OBSERVATORY)
-        run(database_url=settings.database_url, host=settings.host, port=settings.port)
+        with noted(config.paths.observatory_address, host=settings.host, port=settings.port):
+            run(database_url=settings.database_url, host=settings.host, port=settings.port)
 
     _explained(
         serve,

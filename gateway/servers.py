@@ -22,6 +22,7 @@ from gateway.connections import (
 from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
 from gateway.tls import ensure_certificates, ensure_client_certificate, server_context
+from gateway.whereabouts import noted
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +58,16 @@ def serve_gateway(config: StarshadeConfig) -> None:
     _renew(config)
     listener = listen_tcp(config.gateway.host, config.gateway.port)
     context = server_context(config.paths, client_ca=config.gateway.client_ca_file)
-    run_app(
-        build_gateway_app(config),
-        listener,
-        drain_s=config.gateway.drain_s,
-        context=context,
-        hourly=functools.partial(renew_certificate, config, context),
-        stays_open=True,
-    )
+    port = listener.getsockname()[1]
+    with noted(config.paths.gateway_address, host=config.gateway.host, port=port):
+        run_app(
+            build_gateway_app(config),
+            listener,
+            drain_s=config.gateway.drain_s,
+            context=context,
+            hourly=functools.partial(renew_certificate, config, context),
+            stays_open=True,
+        )
 
 
 async def renew_certificate(config: StarshadeConfig, context: ssl.SSLContext) -> None:

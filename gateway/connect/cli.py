@@ -19,6 +19,7 @@ from gateway.config import StarshadeConfig
 from gateway.config_rules import loopback_host
 from gateway.faults import os_error_text
 from gateway.snippets import base_url
+from gateway.whereabouts import as_it_runs
 
 if TYPE_CHECKING:
     from attestation.keyset import Mode
@@ -91,7 +92,7 @@ def connect(
     if url is None and ca_file is None:
         _require_started(config)
     target = Target(
-        url=url or base_url(config),
+        url=url or base_url(as_it_runs(config)),
         policy=policy or ("production" if url else config.policy),
         ca_file=ca_file or (None if url else config.paths.ca_cert),
         mode=cast("Mode | None", mode),

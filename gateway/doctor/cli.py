@@ -16,6 +16,7 @@ from gateway.doctor.running import Asked
 from gateway.probes import NO_ANSWER, observatory_answers, probe_gateway, probe_worker
 from gateway.process import utc_now
 from gateway.snippets import base_url
+from gateway.whereabouts import as_it_runs, find_observatory
 
 _WORDS: Final = {"ok": "ok", "warning": "WARN", "wrong": "WRONG"}
 _STYLES: Final = {"ok": "green", "warning": "bold yellow", "wrong": "bold red"}
@@ -86,6 +87,7 @@ def examine(
     where = "defaults, environment and flags" if config_file is None else str(config_file)
     yield ok("configuration", f"sound ({where})")
     yield from _of_installation(config, now)
+    config = as_it_runs(config)
     yield from _of_processes(config, ask_processes(config))
 
 
@@ -110,6 +112,7 @@ def ask_processes(config: StarshadeConfig) -> Asked:
         gateway=probe_gateway(config),
         nodes=probe_gateway(config, "/v1/nodes"),
         dashboard_is_alive=observatory_answers(config),
+        is_dashboard_ours=find_observatory(config.paths) is not None,
         key=None if key is None else probe_gateway(config, "/v1/models", key=key),
     )
 

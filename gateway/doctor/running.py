@@ -8,6 +8,7 @@ from gateway.config import StarshadeConfig
 from gateway.doctor.finding import Finding, of_failure, ok, warning, wrong
 from gateway.preflight import port_problem, same_port_problem
 from gateway.probes import Answer
+from gateway.sockets import SocketTaken
 
 _REJECTED: Final = "upstream_verification_failed"
 _START: Final = "start it with `starshade up`"
@@ -21,6 +22,7 @@ class Asked:
     gateway: Answer
     nodes: Answer
     dashboard_is_alive: bool
+    is_dashboard_ours: bool
     key: Answer | None
 
 
@@ -35,17 +37,22 @@ def gateway_process(config: StarshadeConfig, asked: Asked) -> Finding:
         return wrong(
             name, f"running, not ready: {detail}", code=code, next_step=_next(code, config)
         )
-    failure = same_port_problem(config) or port_problem(
-        "gateway", settings.host, settings.port, "--port"
-    )
+    shared = same_port_problem(config)
+    failure = shared or port_problem("gateway", settings.host, settings.port, "--port")
+    if shared is None and failure is not None and failure.code == SocketTaken.code:
+        return _taken(name, settings.port, "--port")
     return of_failure(name, failure, well=f"not running, port {settings.port} is free; {_START}")
 
 
 def dashboard_process(config: StarshadeConfig, asked: Asked) -> Finding:
     name, settings = "dashboard", config.observatory
-    if asked.dashboard_is_alive:
+    if asked.dashboard_is_alive and asked.is_dashboard_ours:
         return ok(name, f"running on port {settings.port}")
+    if asked.dashboard_is_alive:
+        return _taken(name, settings.port, "--dashboard-port")
     failure = port_problem("dashboard", settings.host, settings.port, "--dashboard-port")
+    if failure is not None and failure.code == SocketTaken.code:
+        return _taken(name, settings.port, "--dashboard-port")
     return of_failure(name, failure, well=f"not running, port {settings.port} is free")
 
 
@@ -91,6 +98,17 @@ def api_key(config: StarshadeConfig, asked: Asked) -> Finding:
             next_step="restart `starshade up`: it makes a new one",
         )
     return ok(name, "accepted" if asked.key.ready else f"in {config.paths.dev_api_key}")
+
+
+def _taken(name: str, port: int, option: str) -> Finding:
+    """Ours would have noted where it listens, and answered there."""
+    return wrong(
+        name,
+        f"not running, and port {port} is another program's or another installation's",
+        code=SocketTaken.code,
+        next_step=f"name that installation's folder with --state-dir, stop it, or use `starshade "
+        f"up {option}` with a free port",
+    )
 
 
 def _verdict(entry: Mapping[str, Any]) -> Finding:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli_support import environment
+from gateway.whereabouts import noted
 from tests.gateway.support import wait_until
 from tests.gateway.test_up import free_port
 from tests.support.attested_gateway import Running
@@ -114,3 +115,12 @@ def _is_ready(port: int) -> bool:
     except httpx.HTTPError:
         time.sleep(0.1)
         return False
+
+
+def test_without_a_url_it_is_the_gateway_that_runs_here(running: Running, tmp_path: Path) -> None:
+    url = httpx.URL(running.url)
+    assert url.port is not None
+    (tmp_path / "ca.pem").write_bytes(running.ca_file.read_bytes())
+    with noted(tmp_path / "run" / "gateway.json", host=url.host, port=url.port):
+        result = run("--state-dir", str(tmp_path), "--policy", "production")
+    assert result.exit_code == 10, result.output

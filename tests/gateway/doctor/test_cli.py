@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.doctor import cli, machine
 from gateway.doctor.finding import Finding, ok
+from gateway.sockets import listen_tcp
+from gateway.whereabouts import noted
 from tests.gateway.test_up import free_port
 from tests.support.attested_gateway import running_gateway
 from tests.support.tls import self_signed
@@ -99,6 +101,21 @@ def test_looking_makes_nothing(flags: list[str], tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     run(*flags)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_processes_of_the_folder_are_asked_where_they_are(
+    flags: list[str], tmp_path: Path
+) -> None:
+    """Not where this configuration would start them."""
+    port, run_dir = free_port(), tmp_path / "state" / "run"
+    with (
+        noted(run_dir / "observatory.json", host="127.0.0.1", port=port),
+        noted(run_dir / "gateway.json", host="127.0.0.1", port=free_port()),
+        listen_tcp("127.0.0.1", port),
+    ):
+        found = findings(run(*flags, "--json"))
+    assert f"port {port}" in found["dashboard"]["found"]
+    assert found["gateway"]["outcome"] == "ok"
 
 
 @pytest.fixture

@@ -17,8 +17,14 @@ READY = Answer(status=200, body={"status": "ready", "model": "hash"})
 
 
 def asked(**answers: Any) -> Asked:
-    silent = {"worker": NO_ANSWER, "gateway": NO_ANSWER, "nodes": NO_ANSWER, "key": None}
-    return Asked(**{**silent, "dashboard_is_alive": False, **answers})
+    silent: dict[str, Any] = {
+        "worker": NO_ANSWER,
+        "gateway": NO_ANSWER,
+        "nodes": NO_ANSWER,
+        "key": None,
+    }
+    silent |= {"dashboard_is_alive": False, "is_dashboard_ours": False}
+    return Asked(**{**silent, **answers})
 
 
 @pytest.fixture
@@ -38,6 +44,16 @@ def test_a_port_that_another_process_holds_is_wrong(config: StarshadeConfig) -> 
         assert running.gateway_process(config, asked()).code == "address_in_use"
     with listen_tcp("127.0.0.1", config.observatory.port):
         assert running.dashboard_process(config, asked()).code == "address_in_use"
+
+
+def test_another_installation_s_dashboard_is_not_ours(config: StarshadeConfig) -> None:
+    with listen_tcp("127.0.0.1", config.observatory.port):
+        found = running.dashboard_process(config, asked(dashboard_is_alive=True))
+        assert (found.outcome, found.code) == ("wrong", "address_in_use")
+        assert "another installation" in found.found
+        assert "--state-dir" in found.next_step
+        ours = asked(dashboard_is_alive=True, is_dashboard_ours=True)
+        assert running.dashboard_process(config, ours).outcome == "ok"
 
 
 def test_our_own_gateway_on_its_port_is_well(config: StarshadeConfig) -> None:
