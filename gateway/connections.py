@@ -3,7 +3,8 @@
 uvicorn's own protocol waits for ever for the first request, for the rest of one that has begun, and
 for a client to take its answer; here a request's headers are whole in time, and an answer is read
 in time, or the connection is cut. Beyond a number of connections
-the one that has been idle longest gives way, so that a flood of them never locks others out.
+the one that has been idle longest gives way, so that a flood of them never locks others out. What
+is no HTTP is refused in the words of every other refusal.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ import sys
 from asyncio import sslproto
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from gateway.malformed import OPENING_BYTES, malformed_answer
 from gateway.streaming import SLOW_READER
 
 HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
@@ -44,6 +47,7 @@ class BoundedProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._opening = b""  # the first bytes of the latest request
         self.idle_since_s = self.loop.time()
 
     @property
@@ -67,6 +71,24 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
+
+    def handle_events(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self._opening = self.conn.trailing_data[0][:OPENING_BYTES]
+        super().handle_events()
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's own is plain text, and fails where an answer has begun."""
+        answer = malformed_answer(self.conn, self._opening, self.server_state.default_headers)
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # the app that waits for the body: nobody hears it any more
+            cycle.message_event.set()
+        if answer is None:
+            self.cut()
+            return
+        self.transport.write(answer)
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         self.idle_since_s = self.loop.time()

@@ -46,6 +46,7 @@ class Problem:
 _TABLE: Final[Mapping[str, Problem]] = MappingProxyType(
     {
         # the client's request
+        "malformed_http": Problem(status=400),
         "invalid_json": Problem(status=400),
         "invalid_type": Problem(status=400),
         "invalid_value": Problem(status=400),

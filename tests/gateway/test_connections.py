@@ -95,12 +95,17 @@ async def _large(_request: Request) -> Response:
     return Response(b"x" * LARGE_BYTES)
 
 
+async def _swallow(request: Request) -> Response:
+    return PlainTextResponse(str(len(await request.body())))
+
+
 ENDLESS = _Endless()
 APP = Starlette(
     routes=[
         Route("/", _here, methods=["GET", "POST"]),
         Route("/slow", _slow),
-        Route("/endless", ENDLESS.__call__),
+        Route("/endless", ENDLESS.__call__, methods=["GET", "POST"]),
+        Route("/swallow", _swallow, methods=["POST"]),
         Route("/large", _large),
     ]
 )
