@@ -2,13 +2,15 @@
 
 Masks are computed in a thread while the runner computes logits, which a native runner does without
 the GIL. A row of logits after a draft is only looked at as long as every draft before it is right.
+A step has so much time for masks, cheap ones first; a row whose mask is not made then sits the step
+out, so that the grammars of some never hold up the answers of others.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Final, Generic
 
 import numpy as np
 
@@ -19,8 +21,11 @@ from runtime.live import Live
 from runtime.plan_builder import ScheduledRow
 from runtime.sampler import BROKEN_ROW, LogprobsWanted, SampleRow, TokenLogprobs
 from runtime.scheduler import ScheduledStep
+from runtime.sequence import FinishReason
 from runtime.speculation import num_right
 
+_MASK_SHARE: Final = 0.25  # of the target between two tokens
+_DEAR_NS: Final = 1_000_000  # a mask that takes longer comes after all others
 _ALL_ALLOWED = np.uint32(0xFFFFFFFF)
 
 
@@ -30,7 +35,8 @@ class Chosen:
 
     token_ids: list[int] = field(repr=False)
     logprobs: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
-    has_failed: bool = False  # no token, or its grammar cannot go on: nothing of this counts
+    failure: FinishReason | None = None  # no token, or no mask: then nothing of this counts
+    is_late: bool = False  # its mask was not made in time: nothing of this counts either
 
     @property
     def num_accepted(self) -> int:
@@ -52,6 +58,7 @@ class _Masks:
     rows: TokenMasks
     starts: dict[int, int]
     failed: set[int] = field(default_factory=set)
+    late: Rows[int] = ()
     spent_ns: int = 0
 
 
@@ -64,7 +71,10 @@ class Chooser(Generic[LogitsT]):
         sampler: TokenSampler[LogitsT],
         *,
         clock_ns: Callable[[], int],
+        itl_target_s: float,
     ) -> None:
+        self._mask_budget_ns = int(itl_target_s * _MASK_SHARE * 1e9)
+        self._num_mask_steps = 0
         self._runner = runner
         self._sampler = sampler
         self._clock_ns = clock_ns
@@ -91,14 +101,17 @@ class Chooser(Generic[LogitsT]):
             stop = start + 1 + len(row.draft_token_ids)
             num_accepted = num_right(row.draft_token_ids, token_ids[start:stop])
             kept = token_ids[start : start + num_accepted + 1]
-            chosen.append(Chosen(token_ids=kept, has_failed=BROKEN_ROW in kept))
+            failure: FinishReason | None = "error" if BROKEN_ROW in kept else None
+            chosen.append(Chosen(token_ids=kept, failure=failure))
             starts.append(start)
             start = stop
         self._add_logprobs(logits, lives, chosen, starts)
         if masks is None:
             return StepChoice(chosen=chosen, grammar_ns=0)
         for idx in masks.failed:
-            chosen[idx].has_failed = True
+            chosen[idx].failure = "grammar_failed"
+        for idx in masks.late:
+            chosen[idx].is_late = True
         return StepChoice(chosen=chosen, grammar_ns=masks.spent_ns)
 
     def _start_masks(
@@ -119,17 +132,34 @@ class Chooser(Generic[LogitsT]):
         return self._thread.submit(self._fill_masks, masks, sampled, lives)
 
     def _fill_masks(self, masks: _Masks, sampled: Rows[ScheduledRow], lives: Rows[Live]) -> _Masks:
-        started_ns = self._clock_ns()
-        for idx, start in masks.starts.items():
-            grammar, drafts = lives[idx].grammar, sampled[idx].draft_token_ids
-            if grammar is None:
+        """The first in turn at least, the rest while there is time."""
+        started_ns = now_ns = self._clock_ns()
+        turns = self._in_turn([*masks.starts], lives)
+        for num_made, idx in enumerate(turns):
+            if num_made and now_ns - started_ns > self._mask_budget_ns:
+                masks.late = turns[num_made:]
+                break
+            live, drafts, start = lives[idx], sampled[idx].draft_token_ids, masks.starts[idx]
+            if live.grammar is None:
                 continue
             try:
-                grammar.fill_masks(masks.rows[start : start + 1 + len(drafts)], drafts)
+                live.grammar.fill_masks(masks.rows[start : start + 1 + len(drafts)], drafts)
             except GrammarFailed:
                 masks.failed.add(idx)
-        masks.spent_ns = self._clock_ns() - started_ns
+            before_ns, now_ns = now_ns, self._clock_ns()
+            live.mask_ns, live.masked_at = now_ns - before_ns, self._num_mask_steps
+        masks.spent_ns = now_ns - started_ns
         return masks
+
+    def _in_turn(self, idxs: Rows[int], lives: Rows[Live]) -> Rows[int]:
+        """Those with cheap masks first; among equals, those whose last mask is longest ago."""
+        self._num_mask_steps += 1
+        for idx in idxs:
+            if lives[idx].masked_at is None:
+                lives[idx].masked_at = self._num_mask_steps
+        return sorted(
+            idxs, key=lambda idx: (lives[idx].mask_ns > _DEAR_NS, lives[idx].masked_at or 0)
+        )
 
     def _add_logprobs(
         self, logits: LogitsT, lives: Rows[Live], chosen: Rows[Chosen], starts: Rows[int]
@@ -138,7 +168,7 @@ class Chooser(Generic[LogitsT]):
         owners: list[Chosen] = []
         for live, one, start in zip(lives, chosen, starts, strict=True):
             num_top = live.sequence.request.sampling.logprobs
-            if num_top is not None and not one.has_failed:
+            if num_top is not None and one.failure is None:
                 owners.append(one)
                 wanted += [
                     LogprobsWanted(row_idx=start + offset, token_id=token_id, num_top=num_top)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from traceback import extract_tb
+from typing import Final
 
 from runtime.choice import Chooser, Chosen
 from runtime.config import EngineConfig
@@ -34,6 +35,7 @@ from runtime.scheduler import ScheduledStep, Scheduler
 from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceStatus
 from runtime.speculation import Drafted, Proposer, Speculator
 
+_FAILURES: Final = frozenset[FinishReason]({"error", "grammar_failed"})
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +74,9 @@ class Engine:
         Raises: InvalidConfig when the runner is not the one configured.
         """
         _require_fit(runner, config)
-        self._choose = Chooser(runner, sampler, clock_ns=clock_ns).choose
+        self._choose = Chooser(
+            runner, sampler, clock_ns=clock_ns, itl_target_s=config.itl_target_s
+        ).choose
         self._tokenizer = tokenizer
         self._vocab_size = runner.vocab_size
         self._config = config
@@ -229,7 +233,7 @@ class Engine:
             keeps = _keep(live, one)
             kept.append(keeps)
             result.num_sampled += len(keeps.token_ids)
-            if row.draft_token_ids:
+            if row.draft_token_ids and not one.is_late:
                 num_drafts, num_accepted = len(row.draft_token_ids), one.num_accepted
                 result.num_drafted += num_drafts
                 result.num_accepted += num_accepted
@@ -244,13 +248,15 @@ class Engine:
             has_prompts=step.stats.num_prefill_tokens > 0,
         )
         for live, one, keeps in zip(lives, chosen, kept, strict=True):  # 3
+            if one.is_late:
+                continue
             result.advances.append(self._advance(live, one, keeps, now_ns=now_ns))
         return result
 
     def _advance(self, live: Live, chosen: Chosen, kept: Kept, *, now_ns: int) -> Advance:
         sequence = live.sequence
         request_id = sequence.request.request_id
-        if kept.reason == "grammar_failed":
+        if kept.reason in _FAILURES:
             return self._finish(request_id, kept.reason, now_ns=now_ns)
         if sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
@@ -321,12 +327,14 @@ def _require_fit(runner: Runner[LogitsT], config: EngineConfig) -> None:
 
 def _keep(live: Live, chosen: Chosen) -> Kept:
     """What a failed grammar leaves is never output, but its row must go on with something."""
-    if not chosen.has_failed:
-        try:
-            return live.keep(chosen.token_ids)
-        except GrammarFailed:
-            pass
-    return Kept(token_ids=tuple(chosen.token_ids), reason="grammar_failed")
+    if chosen.is_late:
+        return Kept(token_ids=(), reason=None)
+    if chosen.failure is not None:
+        return Kept(token_ids=tuple(chosen.token_ids), reason=chosen.failure)
+    try:
+        return live.keep(chosen.token_ids)
+    except GrammarFailed:
+        return Kept(token_ids=tuple(chosen.token_ids), reason="grammar_failed")
 
 
 def _log_failure(message: str, err: Exception) -> None:

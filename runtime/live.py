@@ -75,6 +75,8 @@ class Live:
     output: OutputText
     grammar: GrammarState | None
     history: TokenHistory | None  # for penalties
+    mask_ns: int = 0  # what the last masks of its grammar took
+    masked_at: int | None = None  # and in which step that was
 
     def keep(self, chosen: Rows[int]) -> Kept:
         """Take the tokens that were chosen for this output, up to where it ends.

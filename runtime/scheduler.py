@@ -138,7 +138,8 @@ class Scheduler:
         """The step has run: its tokens are computed, and each sampled row goes on with new ones.
 
         ``new_token_ids[i]`` of ``step.sampled[i]``: the accepted prefix of its drafts, then the
-        one token that no draft stood for; appended here. What was computed of rejected drafts is
+        one token that no draft stood for; appended here. None at all when it sat the step out: its
+        last token is computed again. What was computed of rejected drafts is
         never counted, so the next step overwrites it and no key ever leads to it. A sequence that
         finished while the step ran is passed over. ``step_s`` is how long the step took.
 
@@ -147,11 +148,9 @@ class Scheduler:
         if len(new_token_ids) != len(step.sampled):
             raise InvariantBroken("commit: one list of new tokens is due for each sampled row")
         for row, token_ids in zip(step.sampled, new_token_ids, strict=True):
-            num_accepted = len(token_ids) - 1
-            if num_accepted != 0 or not token_ids:
-                drafts = row.draft_token_ids[:num_accepted]
-                if num_accepted < 0 or tuple(token_ids[:-1]) != drafts:
-                    raise InvariantBroken("commit: the new tokens do not continue the drafts")
+            drafts = row.draft_token_ids[: max(0, len(token_ids) - 1)]
+            if tuple(token_ids[:-1]) != drafts:
+                raise InvariantBroken("commit: the new tokens do not continue the drafts")
         new = iter(new_token_ids)
         for row in step.rows:
             sequence = row.sequence
@@ -159,8 +158,9 @@ class Scheduler:
             if sequence.status is not SequenceStatus.RUNNING:
                 continue
             num_tokens = row.num_tokens
-            if token_ids:
+            if row.is_sampled:
                 num_tokens += len(token_ids) - 1
+            if token_ids:
                 sequence.token_ids.extend(token_ids)
                 self._entrance.charge(sequence, len(token_ids))
             self.kv.commit(sequence, num_tokens=num_tokens)

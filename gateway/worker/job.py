@@ -1,6 +1,7 @@
 """What shall the engine do for one request, and who writes down what comes of it?"""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -61,6 +62,7 @@ class ServedModel:
     unix_s: Callable[[], float]
     filler: Filler
     embedder: TextEmbedder | None = None
+    grammar_thread: Executor | None = None  # compiles grammars; None: the loop's own threads
 
     @property
     def spelling(self) -> TokenSpelling:

@@ -53,7 +53,8 @@ async def compiled(
         raise GatewayError("unsupported_parameter", "This worker has no grammars.", param=param)
     try:
         spec = make()
-        await asyncio.to_thread(model.grammars.compile, spec)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(model.grammar_thread, model.grammars.compile, spec)
     except InvalidGrammar as err:
         raise GatewayError(err.code, str(err), param=param) from err
     return spec

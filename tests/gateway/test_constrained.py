@@ -4,9 +4,12 @@ import asyncio
 import itertools
 import json
 import math
+import os
 import re
+import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +18,10 @@ from gateway.observe import EngineFacts
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest
 from gateway.worker.job import ServedModel
+from gateway.worker.parameters import compiled
 from gateway.worker.service import EngineService
-from gateway.worker.wiring import LoadedEngine, load_model_engine
-from runtime import NullObserver
+from gateway.worker.wiring import LoadedEngine, compiler_thread, load_model_engine
+from runtime import GrammarSpec, NullObserver
 from tests.gateway.support import make_config
 from tests.support.tiny_model import write_tiny_gguf
 
@@ -196,6 +200,45 @@ async def test_a_grammar_that_gives_up_in_the_middle_says_so(service: EngineServ
     assert isinstance(events, list)
     assert status == 200
     assert events[-1]["error"]["code"] == "grammar_failed"
+
+
+class _SlowCompiler:
+    """Notes how many compile at one time, and at which priority."""
+
+    def __init__(self) -> None:
+        self.num_running = self.most_running = 0
+        self.niceness: set[int] = set()
+
+    def compile(self, spec: GrammarSpec) -> Any:
+        self.num_running += 1
+        self.most_running = max(self.most_running, self.num_running)
+        self.niceness.add(os.getpriority(os.PRIO_PROCESS, 0))
+        time.sleep(0.01)
+        self.num_running -= 1
+
+
+async def test_grammars_are_compiled_one_by_one_behind_all_else(loaded: LoadedEngine) -> None:
+    compiler, thread = _SlowCompiler(), compiler_thread()
+    model = ServedModel(
+        name="tiny",
+        tokenizer=loaded.tokenizer,
+        max_context_tokens=loaded.max_context_tokens,
+        grammars=compiler,
+        grammar_thread=thread,
+        unix_s=lambda: 0.0,
+        filler=lambda num_bytes: "",
+    )
+    specs = [GrammarSpec(kind="regex", sources=(f"a{idx}",)) for idx in range(4)]
+    await asyncio.gather(*(compiled(model, partial(_same, one), param="p") for one in specs))
+    thread.shutdown()
+    assert compiler.most_running == 1
+    if sys.platform == "linux":
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert compiler.niceness == {min(own + 5, 19)}
+
+
+def _same(spec: GrammarSpec) -> GrammarSpec:
+    return spec
 
 
 async def test_a_bias_decides_and_log_probabilities_do_not_hear_of_it(

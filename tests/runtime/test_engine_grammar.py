@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -165,6 +166,67 @@ def test_a_grammar_that_breaks_ends_its_own_request_alone(breaks_in: str) -> Non
     assert outcomes["other"].finish_reason == "length"
     assert harness.log.stats[-1].num_used_blocks == 0
     assert all(step.error_type is None for step in harness.log.stats)
+
+
+class _Dear:
+    """A state that allows everything, whose masks take their time by the engine's clock."""
+
+    def __init__(self, clock: FakeClock, mask_ns: int) -> None:
+        self.clock, self.mask_ns = clock, mask_ns
+
+    def num_valid(self, drafts: Sequence[int]) -> int:
+        return len(drafts)
+
+    def forced(self) -> Sequence[int]:
+        return ()
+
+    def fill_masks(self, masks: TokenMasks, drafts: Sequence[int]) -> None:
+        self.clock.now_ns += self.mask_ns
+
+    def advance(self, token_id: int) -> bool:
+        return False
+
+
+class _DearCompiler:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def compile(self, spec: GrammarSpec) -> GrammarState:
+        return _Dear(self.clock, int(spec.sources[0]))
+
+
+def constrained(request_id: str, prompt: tuple[int, ...], *, mask_ns: int) -> GenerationRequest:
+    return replace(
+        request(request_id, prompt, max_tokens=9),
+        grammar=GrammarSpec(kind="regex", sources=(str(mask_ns),)),
+    )
+
+
+def test_dear_masks_take_turns_and_hold_up_nobody_else() -> None:
+    config = EngineConfig(
+        num_blocks=64, block_size=4, max_batch_tokens=64, max_sequences=10, itl_target_s=0.1
+    )
+    harness = Harness(config)
+    clock = harness.engine._clock_ns
+    assert isinstance(clock, FakeClock)
+    harness.engine._grammars = _DearCompiler(clock)
+    wanted = [request("plain", (3, 4, 5, 6, 7), max_tokens=9)]
+    wanted += [constrained("cheap", (1, 2, 3, 4), mask_ns=1000)]
+    wanted += [constrained(str(idx), (1, 2, idx), mask_ns=20_000_000) for idx in range(1, 7)]
+    for one in wanted:
+        harness.add(one)
+    outcomes = harness.drain()
+    took_ns = [step.ended_ns - step.started_ns for step in harness.log.stats]
+    assert max(took_ns) < 50_000_000  # 120 ms, if every mask were waited for
+    for one in wanted:
+        expected = harness.expected(one)
+        assert outcomes[one.request_id].token_ids == expected.token_ids
+        assert outcomes[one.request_id].finish_reason == expected.finish_reason
+    ended = {
+        name: outcome.timing.finished_ns for name, outcome in outcomes.items() if outcome.timing
+    }
+    assert max(ended["plain"], ended["cheap"]) < min(ended[str(idx)] for idx in range(1, 7))
+    assert harness.log.stats[-1].num_used_blocks == 0
 
 
 def test_without_a_compiler_a_grammar_is_refused_before_anything_is_held() -> None:
