@@ -35,7 +35,10 @@ def audit() -> None:
     """Show the audit log, and check that nobody changed it."""
 
 
-@audit.command()
+@audit.command(
+    short_help="Check that no event was changed, taken out or put in.",
+    epilog="\b\nExample:\n  starshade audit verify --receipt receipt.json",
+)
 @click.option(
     "--receipt",
     "receipt_paths",

@@ -74,9 +74,9 @@ def main(watch_fd: int | None) -> None:
         end_with_supervisor(watch_fd)
 
 
-@main.command()
-@click.option("--policy", help="Appraisal policy: production, development or a TOML file.")
-@click.option("--port", "gateway_port", type=int, help="Port to listen on.")
+@main.command(epilog="\b\nExample:\n  starshade serve --policy development --port 9443")
+@click.option("--policy", help="Appraisal policy: production (default), development or a file.")
+@click.option("--port", "gateway_port", type=int, help="Port to listen on.  [default: 8443]")
 @click.option("--keep-dev-key", is_flag=True, hidden=True, help="Keep a key in the state folder.")
 @config_options
 def serve(
@@ -95,7 +95,7 @@ def serve(
     run_gateway(config, keep_dev_key=keep_dev_key)
 
 
-@main.command()
+@main.command(epilog="\b\nExample:\n  starshade worker --model smollm2-135m")
 @click.option("--model", help="Name of a model, or the path of a GGUF file or safetensors folder.")
 @click.option("--upstream", help="A vLLM or SGLang server of this machine that computes instead.")
 @config_options
@@ -123,7 +123,7 @@ def worker(
     run_worker(config)
 
 
-@main.command()
+@main.command(epilog="\b\nExample:\n  starshade observatory --port 9444")
 @click.option("--host", help="Loopback address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8444]")
 @click.option("--database-url", help="Telemetry database.  [default: in the state folder]")

@@ -88,10 +88,15 @@ def database_failure(err: Exception) -> Failure:
 def config_options(command: _Command) -> _Command:
     """Adds --config, --state-dir and --cache-dir."""
     command = click.option(
-        "--cache-dir", type=click.Path(path_type=Path), help="Folder of the models."
+        "--cache-dir",
+        type=click.Path(path_type=Path),
+        help="Folder of the models.  [default: ~/.cache/starshade, or in $XDG_CACHE_HOME]",
     )(command)
     command = click.option(
-        "--state-dir", type=click.Path(path_type=Path), help="Folder of keys, databases and logs."
+        "--state-dir",
+        type=click.Path(path_type=Path),
+        help="Folder of keys, databases and logs.  [default: ~/.local/state/starshade, or in "
+        "$XDG_STATE_HOME]",
     )(command)
     return click.option(
         "--config",

@@ -48,7 +48,9 @@ _PRIORITIES = click.IntRange(-2, 2)
 _LIMIT = click.IntRange(0, 1_000_000_000)
 
 
-@keys.command()
+@keys.command(
+    epilog="\b\nExample:\n  starshade keys create --tenant acme --label ci --expires-in 90d"
+)
 @click.option("--label", default="default", show_default=True, help="What the key is for.")
 @click.option(
     "--tenant",

@@ -56,7 +56,7 @@ def pull(
     click.echo(f"{name} is ready: {path}")
 
 
-@models.command()
+@models.command(short_help="Hash the models that are here and compare with the catalogue.")
 @click.argument("name", required=False)
 @config_options
 def verify(

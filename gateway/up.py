@@ -58,7 +58,9 @@ _WATCH_POLL_S = 0.2
 _STOP_MARGIN_S = 5.0  # beyond the time that streams get to finish
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExample:\n  starshade up --port 9443 --dashboard-port 9444 --state-dir ./state"
+)
 @click.option("--policy", help="Appraisal policy: development (default), production or a file.")
 @click.option("--model", help="Name of a model, or the path of a GGUF file or safetensors folder.")
 @click.option("--port", "gateway_port", type=int, help="Port of the gateway.  [default: 8443]")

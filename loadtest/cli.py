@@ -62,7 +62,11 @@ def list_profiles() -> None:
     Console().print(table)
 
 
-@load.command("run", short_help="Run PROFILE and store every request.")
+@load.command(
+    "run",
+    short_help="Run PROFILE and store every request.",
+    epilog="\b\nExample:\n  starshade load run smoke --label before",
+)
 @click.argument("profile_name", metavar="PROFILE")
 @click.option("--base-url", default=DEFAULT_URL, show_default=True, help="The gateway's API.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="Model to ask for.")
@@ -102,7 +106,8 @@ def run(
         profile = load_profile(profile_name)
         summary = _run(profile, base_url, model, label, policy_name, state_dir, database_url)
     except (LoadTestError, PolicyError) as err:
-        click.echo(f"starshade load: {err} [{err.code}]", err=True)
+        click.echo(f"error: {err} [{err.code}]", err=True)
+        click.echo(f"next:  {_next_step(err)}", err=True)
         sys.exit(_exit_code(err))
     if as_json:
         click.echo(json.dumps(summary.to_dict()))
@@ -270,9 +275,13 @@ def _api_key(state: Path) -> str:
     try:
         return (state / "dev-api-key").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as err:
-        raise CredentialMissing(
-            f"no key in {state}: start `starshade up` first, or set STARSHADE_API_KEY"
-        ) from err
+        raise CredentialMissing(f"there is no API key in {state}") from err
+
+
+def _next_step(err: LoadTestError | PolicyError) -> str:
+    if isinstance(err, LoadTestError):
+        return err.next_step
+    return "use production, development or the path of a sound policy file"
 
 
 def _exit_code(err: Exception) -> int:

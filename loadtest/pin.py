@@ -34,8 +34,6 @@ from loadtest.errors import (
     TargetRefused,
 )
 
-_HINT = "is `starshade up` running?"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedTarget:
@@ -98,9 +96,9 @@ def _fetch(source: EvidenceUrl, *, ca_path: Path, nonce: Nonce) -> Delivery:
     except EvidenceUnavailable as err:
         if err.was_answered:
             raise GatewayNotAttested(str(err)) from err
-        raise GatewayUnreachable(f"{err} ({_HINT})") from err
+        raise GatewayUnreachable(str(err)) from err
     except FetchConfigError as err:  # no ca.pem yet
-        raise GatewayUnreachable(f"{err} ({_HINT})") from err
+        raise GatewayUnreachable(str(err)) from err
 
 
 def require_model(target: Target, *, model: str, api_key: str) -> None:

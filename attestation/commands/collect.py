@@ -21,7 +21,7 @@ from attestation.evidence import QuotingTee, make_bundle
 from attestation.model import Nonce, parse_nonce
 
 
-@click.command()
+@click.command(short_help="Collect Evidence of this machine for a verifier's nonce.")
 @click.option(
     "--nonce",
     required=True,

@@ -37,7 +37,7 @@ from attestation.model import MAX_BUNDLE_BYTES
 from attestation.strict_json import format_time
 
 
-@click.command()
+@click.command(short_help="Fetch and keep what vouches for EVIDENCE.")
 @click.argument("evidence", type=click.File("rb"))
 @kind_option
 @click.option(

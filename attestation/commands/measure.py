@@ -45,7 +45,7 @@ class _Digest:
         return self.named is None or self.measured == self.named
 
 
-@click.command(name="measure")
+@click.command(name="measure", short_help="Replay an event log and compare it with Evidence.")
 @click.argument("log", type=click.File("rb"), required=False)
 @click.option("--evidence", "evidence_path", type=FILE, help="A TDX quote, or a bundle with one.")
 @click.option("--policy", type=Policy(), help="A policy, to compare with the bundle's keyset.")

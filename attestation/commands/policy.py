@@ -15,7 +15,7 @@ def policy() -> None:
     """Look at appraisal policies."""
 
 
-@policy.command()
+@policy.command(short_help="Check a policy and say what it asks.")
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @click.pass_context

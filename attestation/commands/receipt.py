@@ -67,7 +67,10 @@ def receipt() -> None:
     """Check the signed receipts of requests."""
 
 
-@receipt.command()
+@receipt.command(
+    epilog="\b\nExample:\n"
+    "  starshade receipt verify https://127.0.0.1:8443/v1/receipts/ID --ca-file ca.pem"
+)
 @click.argument("source", metavar="RECEIPT|URL", type=EvidenceSource())
 @click.option("--request", "request_path", type=FILE, help="The body that was sent, to compare.")
 @click.option("--response", "response_path", type=FILE, help="The body that came back, to compare.")

@@ -16,7 +16,7 @@ from attestation.model import MAX_BUNDLE_BYTES
 from attestation.showing import show_fields
 
 
-@click.command()
+@click.command(short_help="Show every field of EVIDENCE; nothing is verified.")
 @click.argument("evidence", type=click.File("rb"))
 @kind_option
 @click.option("--json", "as_json", is_flag=True, help="Print the fields as JSON.")

@@ -11,7 +11,7 @@ from attestation.commands.render import plain
 from attestation.vectors import NotVectors, run_vectors
 
 
-@click.command()
+@click.command(short_help="Run every case of FOLDER, each at its own time.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print every case's outcome as JSON.")
 @click.pass_context

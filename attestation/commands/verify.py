@@ -53,7 +53,10 @@ from attestation.snp.tpm import MAX_ATTEST_BYTES
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@click.command()
+@click.command(
+    short_help="Judge EVIDENCE, or that of the gateway at URL.",
+    epilog="\b\nExample:\n  starshade attest verify https://127.0.0.1:8443/v1 --ca-file ca.pem",
+)
 @click.argument("evidence", metavar="EVIDENCE|URL", type=EvidenceSource())
 @kind_option
 @click.option(

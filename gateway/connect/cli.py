@@ -47,7 +47,9 @@ class Target:
     key: str | None = field(repr=False)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExample:\n  starshade connect https://models.example.org/v1 --ca-file ca.pem"
+)
 @click.argument("url", required=False)
 @click.option("--policy", help="production (default for a URL), development or a TOML file.")
 @click.option("--ca-file", type=_FILE, help="CA of its certificate.  [default: the system's]")

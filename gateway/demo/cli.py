@@ -30,7 +30,7 @@ _INTRO: Final = (
 )
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  starshade demo --step")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="Name or path of a model.")
 @click.option("--port", type=int, help="Port of the gateway.  [default: a free one]")
 @click.option("--dashboard-port", type=int, help="Port of the dashboard.  [default: a free one]")

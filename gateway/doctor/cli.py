@@ -24,7 +24,10 @@ _MAX_KEY_BYTES: Final = 512
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  starshade doctor\n"
+    "  starshade doctor https://models.example.org/v1 --ca-file ca.pem"
+)
 @click.argument("url", required=False)
 @click.option("--policy", help="development (default), for URL production, or a TOML file.")
 @click.option("--ca-file", type=_FILE, help="CA of URL's certificate.  [default: the system's]")
@@ -45,7 +48,8 @@ def doctor(
 
     Looks at the machine, the configuration, every file of the installation and the processes that
     run, as `starshade up` would use them; the gateway's evidence is judged as a client judges it.
-    Changes nothing and fetches nothing.
+    Changes nothing and fetches nothing. Where nothing else is configured the gateway is looked for
+    on port 8443, the dashboard on port 8444.
 
     With URL it looks at that gateway instead, from here: network, certificate, evidence, clock.
 

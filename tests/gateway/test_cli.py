@@ -6,6 +6,7 @@ import shlex
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -161,6 +162,39 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "(512, 512)"
+
+
+def _commands(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every command with its help, as somebody asks for it."""
+    asked = CliRunner().invoke(main, [*names, "--help"])
+    assert asked.exit_code == 0, asked.output
+    yield names, asked.output
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            inner = command.get_command(ctx, name)
+            assert inner is not None
+            yield from _commands(inner, *names, name)
+
+
+def test_no_summary_is_cut_and_the_main_commands_have_an_example() -> None:
+    texts = dict(_commands(main))
+    assert len(texts) > 30
+    assert [names for names, text in texts.items() if re.search(r"[^]]\.\.\.$", text, re.M)] == []
+    for names in (
+        "up", "serve", "worker", "connect", "demo", "doctor", "attest verify", "receipt verify",
+        "audit verify", "keys create", "load run",
+    ):  # fmt: skip
+        assert "\n    starshade " in texts[tuple(names.split())], names
+
+
+def test_the_help_names_what_is_taken_by_default() -> None:
+    for command, words in (
+        ("serve", ("production (default)", "8443", "~/.local/state/starshade")),
+        ("doctor", ("development (default)", "8443", "8444", "~/.local/state/starshade")),
+    ):
+        text = CliRunner().invoke(main, [command, "--help"]).output
+        assert [word for word in words if word not in " ".join(text.split())] == []
 
 
 def test_snippets_name_files_not_the_key(tmp_path: Path) -> None:

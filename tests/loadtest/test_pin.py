@@ -121,7 +121,7 @@ def test_other_evidence_is_refused(
 
 
 def test_nobody_there_is_unreachable(certificate: tuple[Path, Path]) -> None:
-    with pytest.raises(GatewayUnreachable, match="starshade up"):
+    with pytest.raises(GatewayUnreachable, match="nobody answers at"):
         attest_gateway(
             "https://127.0.0.1:9/v1",
             ca_path=certificate[0],
