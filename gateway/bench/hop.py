@@ -113,10 +113,17 @@ class GatewayAsker:
         self._idle: list[Connection] = []
 
     async def ask(self) -> AsyncIterator[bytes]:
-        connection = self._idle.pop() if self._idle else await self._server.connect()
+        connection = await self._connection()
         async for part in connection.request("POST", "/chat/completions", self._body):
             yield part
         self._idle.append(connection)
+
+    async def _connection(self) -> Connection:
+        while self._idle:
+            if (connection := self._idle.pop()).is_open:
+                return connection
+            connection.close()  # the server did, because it was idle
+        return await self._server.connect()
 
     async def close(self) -> None:
         for connection in self._idle:

@@ -71,6 +71,11 @@ class Connection:
         self._reader = reader
         self._writer = writer
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the server, as far as it has said, still listens."""
+        return not (self._writer.is_closing() or self._reader.at_eof())
+
     def close(self) -> None:
         self._writer.close()
 

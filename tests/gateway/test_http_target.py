@@ -1,5 +1,6 @@
 """Does the bench's HTTP client see what a server sends, when it sends it, and its failures?"""
 
+import asyncio
 import json
 import threading
 import time
@@ -138,3 +139,28 @@ def test_what_is_no_server_is_refused() -> None:
         open_server("ftp://127.0.0.1/", ca=None, api_key=None)
     with pytest.raises(HttpTargetError, match="no connection"):
         first_model(open_server("http://127.0.0.1:9/", ca=None, api_key=None))
+
+
+def test_a_connection_knows_that_the_server_closed_it() -> None:
+    async def hung_up() -> tuple[bool, bool]:
+        accepted: list[asyncio.StreamWriter] = []
+
+        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.append(writer)
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            where = open_server(f"http://127.0.0.1:{port}", ca=None, api_key=None)
+            connection = await where.connect()
+            while not accepted:
+                await asyncio.sleep(0)
+            before = connection.is_open
+            accepted[0].close()
+            await accepted[0].wait_closed()
+            async with asyncio.timeout(10):
+                while connection.is_open:
+                    await asyncio.sleep(0)
+            connection.close()
+            return before, connection.is_open
+
+    assert asyncio.run(hung_up()) == (True, False)
