@@ -148,6 +148,22 @@ def test_new_tokens_that_are_not_the_drafts_are_refused() -> None:
     with pytest.raises(InvariantBroken):
         scheduler.commit(step, [(2, 2)])
     with pytest.raises(InvariantBroken):
-        scheduler.commit(step, [()])
-    with pytest.raises(InvariantBroken):
         scheduler.commit(step, [])
+
+
+def test_a_row_that_sits_the_step_out_computes_its_last_token_again() -> None:
+    scheduler, runner = make()
+    sequence = make_sequence("r", (1, 2, 3))
+    scheduler.add(sequence)
+    step = scheduler.schedule()
+    assert step is not None
+    scheduler.commit(step, [()])
+    assert (sequence.num_tokens, sequence.num_uncomputed_tokens) == (3, 1)
+    step = scheduler.schedule()
+    assert step is not None
+    run(scheduler, runner, step)
+    sequence.draft_token_ids = (1, 2)
+    step = scheduler.schedule()
+    assert step is not None
+    scheduler.commit(step, [()])
+    assert (sequence.num_tokens, sequence.num_uncomputed_tokens) == (4, 1)
