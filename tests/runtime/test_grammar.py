@@ -110,6 +110,41 @@ def test_forced_tokens_are_those_that_must_follow() -> None:
     assert b"the".startswith(spelled(forced))
 
 
+def member(value: str) -> dict[str, object]:
+    return {"type": "object", "properties": {"k": {"const": value}}, "required": ["k"]}
+
+
+@pytest.mark.parametrize(
+    ("branches", "good", "bad"),
+    [
+        ([{"type": "integer"}, {"type": "string"}], "3", "true"),
+        ([{"const": "a"}, {"enum": ["b", "c"]}], '"b"', '"d"'),
+        ([member("a"), member("b")], '{"k":"b"}', '{"k":"c"}'),
+    ],
+)
+def test_one_of_branches_that_exclude_each_other_is_any_of_them(
+    branches: list[object], good: str, bad: str
+) -> None:
+    state = COMPILER.compile(spec("json_schema", json.dumps({"oneOf": branches})))
+    for text, is_allowed in ((good, True), (bad, False)):
+        drafts = tuple(TOKENIZER.encode(text, special=False))
+        assert (state.num_valid(drafts) == len(drafts)) == is_allowed
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        [{"type": "integer"}, {"type": "number"}],
+        [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}],
+        [{"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}],
+        [{"type": "integer", "maximum": 3}, {"type": "integer", "minimum": 5}],
+    ],
+)
+def test_one_of_branches_that_may_overlap_is_refused(branches: list[object]) -> None:
+    with pytest.raises(InvalidGrammar):
+        COMPILER.compile(spec("json_schema", json.dumps({"oneOf": branches})))
+
+
 def test_a_token_that_cannot_follow_is_an_error() -> None:
     state = COMPILER.compile(spec("choice", "yes"))
     with pytest.raises(GrammarFailed) as caught:
