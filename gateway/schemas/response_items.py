@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
+from gateway.problems import GatewayError
 from gateway.schemas.messages import MAX_CONTENT_PARTS
 from gateway.schemas.tools import MAX_ARGUMENTS_CHARS, CallId, FunctionName
 from gateway.schemas.wire import JsonObject, Text, Wire
@@ -36,6 +37,7 @@ class OutputText(Wire):
 InputParts: TypeAlias = Annotated[
     list[InputText], Field(min_length=1, max_length=MAX_CONTENT_PARTS)
 ]
+PART_KINDS: Final = frozenset({"input_text", "output_text"})
 OutputPart: TypeAlias = Annotated[InputText | OutputText, Field(discriminator="type")]
 
 
@@ -95,6 +97,19 @@ InputItem: TypeAlias = Annotated[
     | Annotated[FunctionCallOutput, Tag("function_call_output")],
     Discriminator(_kind),
 ]
+
+
+def require_called(items: list[InputItem]) -> None:
+    """Raises: GatewayError for the output of a function that nobody called."""
+    called: set[str] = set()
+    for index, item in enumerate(items):
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
+            param = f"input[{index}].call_id"
+            raise GatewayError(
+                "invalid_value", f"Invalid '{param}': no earlier function call has it.", param=param
+            )
 
 
 def as_messages(items: list[InputItem]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ A request is a chat in other words, and is held to the same rules.
 https://platform.openai.com/docs/api-reference/responses/create
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -19,7 +20,13 @@ from gateway.schemas.response_format import (
     JsonObjectFormat,
     TextFormat,
 )
-from gateway.schemas.response_items import ITEM_KINDS, InputItem, as_messages
+from gateway.schemas.response_items import (
+    ITEM_KINDS,
+    PART_KINDS,
+    InputItem,
+    as_messages,
+    require_called,
+)
 from gateway.schemas.sampling import MAX_OUTPUT_TOKENS, MAX_TOP_LOGPROBS
 from gateway.schemas.tools import MAX_TOOLS, Function, FunctionName
 from gateway.schemas.wire import (
@@ -48,6 +55,7 @@ NEUTRAL_VALUES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 _TAGS: Final = MappingProxyType(
     {
         "input": ITEM_KINDS,
+        "content": PART_KINDS,
         "format": TAGS,
         "tool_choice": frozenset({"function", "allowed_tools"}),
     }
@@ -61,6 +69,7 @@ _PARAMS: Final = MappingProxyType(
         "logprobs": "include",
     }
 )
+_NAMED: Final = re.compile(rf"'({'|'.join(_PARAMS)})(?:[.\[][^']*)?'")
 
 
 class SchemaFormat(Wire):
@@ -161,6 +170,8 @@ def parse_response_request(body: bytes) -> tuple[ResponseRequest, ChatRequest]:
             "'top_logprobs' needs 'message.output_text.logprobs' in 'include'.",
             param="top_logprobs",
         )
+    if not isinstance(request.input, str):
+        require_called(request.input)
     try:
         chat = validated(ChatRequest, _as_chat(request), neutral={})
         require_consistent(chat)
@@ -181,9 +192,10 @@ def response_inner_body(request: ResponseRequest) -> bytes:
 
 
 def in_words_of_a_response(error: GatewayError) -> GatewayError:
-    """An error of the chat that a response is."""
+    """An error of the chat that a response is: its parameter, and those its message names."""
     param = error.param and _PARAMS.get(error.param.partition("[")[0], error.param)
-    return GatewayError(error.code, error.message, param=param, detail_code=error.detail_code)
+    message = _NAMED.sub(lambda named: f"'{_PARAMS[named[1]]}'", error.message)
+    return GatewayError(error.code, message, param=param, detail_code=error.detail_code)
 
 
 def without_implied_strictness(request: ResponseRequest, chat: ChatRequest) -> ChatRequest:

@@ -21,7 +21,18 @@ MAX_EXACT: Final = 1 << 53  # up to here a double is the integer that was writte
 _MAX_SHOWN_PARAM_CHARS: Final = 96
 _DISCRIMINATORS: Final = ("role", "type")  # what tells the branches of our unions apart
 _BRANCHES: Final = frozenset({"str", "constrained-str", "int", "nullable"})
+_KEY: Final = "[key]"  # behind the name of a member whose name itself is wrong
 _BRANCH_STARTS: Final = ("list[", "function-", "tagged-union[", "literal[")
+
+_OBJECT: Final = "Input should be an object"
+_OWN_WORDS: Final = MappingProxyType(
+    {
+        "dict_type": _OBJECT,
+        "model_type": _OBJECT,
+        "model_attributes_type": _OBJECT,
+        "list_type": "Input should be an array",
+    }
+)  # where pydantic speaks of Python
 
 IGNORED_PARAMETERS: Final = frozenset({"user", "safety_identifier", "prompt_cache_key"})
 """Labels of the end user and hints for a cache that the credential salts: accepted for
@@ -127,7 +138,9 @@ def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
         detail = details[0]
     wrong_kinds = (found for found in details if _is_wrong_kind(found["type"], found["loc"]))
     detail = next(wrong_kinds, detail)  # what else is missing follows from it
-    kind, param = str(detail["type"]), _param_path(detail["loc"], tags)
+    kind = str(detail["type"])
+    words = _OWN_WORDS.get(kind, detail["msg"])
+    param = _param_path(_without_key(kind, detail["loc"]), tags)
     if kind == "missing":
         return _missing(param)
     if kind == "extra_forbidden":
@@ -148,7 +161,7 @@ def _first_failure(err: ValidationError, tags: Tags) -> GatewayError:
             param=param,
         )
     code = "invalid_type" if _is_type(kind) else "invalid_value"
-    return GatewayError(code, f"Invalid '{param}': {detail['msg']}.", param=param)
+    return GatewayError(code, f"Invalid '{param}': {words}.", param=param)
 
 
 def _missing(param: str) -> GatewayError:
@@ -163,6 +176,11 @@ def _is_wrong_kind(kind: str, loc: tuple[int | str, ...]) -> bool:
 
 def _is_type(kind: str) -> bool:
     return kind.endswith("_type")
+
+
+def _without_key(kind: str, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    is_key = loc[-1:] == (_KEY,) and len(loc) > 2 and kind != "extra_forbidden"
+    return loc[:-1] if is_key else loc
 
 
 def _param_path(loc: tuple[int | str, ...], tags: Tags) -> str:

@@ -9,7 +9,11 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from gateway.problems import GatewayError
 from gateway.response_call import ResponseReader
-from gateway.schemas.responses import parse_response_request, response_inner_body
+from gateway.schemas.responses import (
+    in_words_of_a_response,
+    parse_response_request,
+    response_inner_body,
+)
 from tests.gateway.support import Stack
 from tests.gateway.test_tool_use import ADD
 from tests.gateway.tiny_stack import TINY, tiny
@@ -184,8 +188,14 @@ def test_what_was_asked_for_in_the_wrong_way_raises(tiny: Stack) -> None:
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": ""}]},
             "invalid_value",
-            "input",
+            "input[0].call_id",
         ),
+        (
+            {"input": [{"role": "assistant", "content": [{"type": "output_text", "text": 1}]}]},
+            "invalid_type",
+            "input[0].content[0].text",
+        ),
+        ({"metadata": {"k" * 65: "v"}}, "invalid_value", f"metadata.{'k' * 65}"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "unsupported_parameter",
@@ -220,6 +230,23 @@ def test_refusals(members: Any, code: str, param: str) -> None:
     with pytest.raises(GatewayError) as caught:
         parse_response_request(json.dumps({"model": "m", "input": "x", **members}).encode())
     assert (caught.value.code, caught.value.param) == (code, param)
+    assert "messages" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("Invalid 'messages[0].tool_calls': x.", "Invalid 'input': x."),
+        ("'response_format' and 'tools' exclude.", "'text.format' and 'tools' exclude."),
+        ("'max_completion_tokens' is 1.", "'max_output_tokens' is 1."),
+        ("These messages stay.", "These messages stay."),
+        ("'messages_of' stays.", "'messages_of' stays."),
+    ],
+)
+def test_an_error_of_the_chat_is_said_in_words_of_a_response(message: str, said: str) -> None:
+    error = GatewayError("invalid_value", message, param="messages[0]", detail_code="d")
+    told = in_words_of_a_response(error)
+    assert (told.message, told.param, told.detail_code) == (said, "input", "d")
 
 
 def test_more_calls_than_a_message_may_have_are_refused() -> None:
@@ -227,6 +254,7 @@ def test_more_calls_than_a_message_may_have_are_refused() -> None:
     with pytest.raises(GatewayError) as caught:
         parse_response_request(json.dumps({"model": "m", "input": [call] * 200}).encode())
     assert (caught.value.code, caught.value.param) == ("invalid_value", "input")
+    assert "'input'" in caught.value.message
 
 
 def test_what_the_worker_gets_is_what_was_asked() -> None:

@@ -1,6 +1,7 @@
 """Which chat requests are refused, with which code and at which parameter?"""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -119,6 +120,9 @@ def test_not_json(body: bytes) -> None:
         ({"cache_salt": "mine"}, "unsupported_parameter", "cache_salt"),
         ({"frequency_penalty": 2.5}, "invalid_value", "frequency_penalty"),
         ({"logit_bias": {"5": 101}}, "invalid_value", "logit_bias.5"),
+        ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias.x"),
+        ({"logit_bias": {"[key]": 1}}, "invalid_value", "logit_bias.[key]"),
+        ({"stream_options": {"[key]": 1}}, "unsupported_parameter", "stream_options.[key]"),
     ],
     ids=str,
 )
@@ -127,6 +131,14 @@ def test_refusals(members: dict[str, Any], code: str, param: str) -> None:
     assert (error.code, error.param) == (code, param)
     assert CANARY not in str(error)
     assert CANARY not in repr(error.__context__)
+
+
+@pytest.mark.parametrize("member", ["stream_options", "logit_bias", "response_format", "tools"])
+def test_a_refusal_does_not_speak_of_python(member: str) -> None:
+    error = refusal(json.dumps({"model": "m", "messages": [USER], member: 1}).encode())
+    assert error.code == "invalid_type"
+    assert "should be an " in error.message
+    assert not re.search("dict|list|instance|attributes", error.message)
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e999", "9" * 309, "9" * 5000])
