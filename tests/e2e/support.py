@@ -20,8 +20,8 @@ import openai
 import uvicorn
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from attestation import collect
 from attestation.evidence import QuotingTee
-from attestation.fake import FakeTee
 from gateway.config import StarshadeConfig
 from gateway.tls import ensure_certificates, server_context
 from gateway.wiring import build_gateway_app
@@ -157,7 +157,7 @@ class Installation:
     key: str
     gateway_spans: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
     worker_spans: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
-    worker_tee: Callable[[], QuotingTee] = FakeTee
+    worker_tee: Callable[[], QuotingTee] = collect.open_tee
 
     @property
     def base_url(self) -> str:
@@ -237,7 +237,7 @@ def installation(
     wait: bool = True,
     exports: bool = False,
     replaced: Mapping[bytes, Replacement] = MappingProxyType({}),
-    worker_tee: Callable[[], QuotingTee] = FakeTee,
+    worker_tee: Callable[[], QuotingTee] = collect.open_tee,
     server: type[uvicorn.Server] = uvicorn.Server,
     **flags: object,
 ) -> Iterator[Installation]:
@@ -295,7 +295,7 @@ def installation(
 def start_worker(
     config: StarshadeConfig,
     spans: InMemorySpanExporter | None,
-    tee: Callable[[], QuotingTee] = FakeTee,
+    tee: Callable[[], QuotingTee] = collect.open_tee,
 ) -> ServerThread:
     app = build_worker_app(config, exporter=spans, open_guest=tee)
     return ServerThread(app, uds=config.worker.socket).start()

@@ -48,7 +48,8 @@ def test_a_state_folder_that_is_a_file_is_wrong(config: StarshadeConfig) -> None
 def test_a_key_that_others_can_read_is_named_with_the_command(config: StarshadeConfig) -> None:
     config.state_dir.mkdir(mode=0o700)
     key = config.paths.dev_api_key
-    key.touch(mode=0o644)
+    key.touch()
+    key.chmod(0o644)  # whatever the umask is
     finding = installation.private_files(config)
     assert (finding.outcome, finding.code) == ("wrong", "not_private")
     assert finding.next_step == f"chmod go= {key}"
