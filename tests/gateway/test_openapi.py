@@ -27,6 +27,7 @@ UNSAID = {
     ("invalid_value", r"(messages\[\d+\]\.tool_call_id|input)"),
     ("invalid_value", r"tools|tool_choice|top_logprobs|stream_options|guided_\w+|n"),
     ("unsupported_parameter", r"best_of|echo"),
+    ("invalid_value", r"input\[\d+\]\.call_id"),  # and as a response says it
 }
 
 
