@@ -124,8 +124,15 @@ def _parse(data: bytes, what: str, max_bytes: int, max_depth: int) -> JsonValue:
         raise MalformedEvidence("format", f"{what}: not strict JSON") from err
     num_members = _require_plain(value, what, max_depth)
     if is_compact and num_members != received.count('":'):
-        raise MalformedEvidence("format", f"{what}: not strict JSON: duplicate member name")
+        _require_unique_names(received, what)
     return value
+
+
+def _require_unique_names(received: str, what: str) -> None:
+    try:
+        _DECODER.decode(received)
+    except ValueError as err:
+        raise MalformedEvidence("format", f"{what}: duplicate member name") from err
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -142,9 +149,10 @@ def _refuse_float(_: str) -> NoReturn:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_refuse_float, parse_constant=_refuse_float
 )
-# In text without escapes, and without white space after a quote, quote and colon stand at the end
-# of a member's name and nowhere else: counting them finds names that occur twice, without a call
-# for each object.
+# In text without escapes, and without white space after a quote, every member's name ends in quote
+# and colon: where these are no more than the members, no name occurs twice, and nothing need be
+# called for each object to know it. A string that begins with a colon counts as well: more of them
+# only mean that every object is looked at.
 _NOT_COMPACT = ("\\", "\n", "\r", "\t", '" ')
 _COMPACT_DECODER = json.JSONDecoder(parse_float=_refuse_float, parse_constant=_refuse_float)
 

@@ -124,6 +124,17 @@ def test_what_json_says_is_what_is_read(value: dict[str, object], marks: tuple[s
     assert strict_json.parse_object(text.encode(), what="x", max_bytes=10**6, max_depth=99) == value
 
 
+@pytest.mark.parametrize("text", ['{":":null}', '{":":":"}', '{"a":":","b":[":x",{":":1}]}'])
+def test_a_string_that_begins_with_a_colon_is_no_second_member(text: str) -> None:
+    assert _parse(text, max_depth=8) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ['{":":1,":":1}', '{"a":":","a":":"}', '{":":{"a":1,"a":2}}'])
+def test_a_name_that_occurs_twice_is_found_beside_such_strings(text: str) -> None:
+    with pytest.raises(AttestationError, match="duplicate member name"):
+        _parse(text, max_depth=8)
+
+
 def test_the_edges_of_what_is_taken() -> None:
     assert _parse('{"a": 9007199254740991, "b": [-9007199254740991, true, null]}') == {
         "a": 2**53 - 1,
