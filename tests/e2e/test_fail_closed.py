@@ -25,7 +25,13 @@ def test_the_production_policy_never_serves_a_simulated_tee(
         installation(tmp_path, tiny_model, wait=False, policy="production") as running,
         running.http() as client,
     ):
-        wait_until(lambda: "detail_code" in client.get("/readyz").json(), timeout_s=60)
+        wait_until(  # the worker loads its model first
+            lambda: (
+                client.get("/readyz").json().get("detail_code", "worker_not_ready")
+                != "worker_not_ready"
+            ),
+            timeout_s=60,
+        )
         ready = client.get("/readyz")
         assert (ready.status_code, ready.json()["code"], ready.json()["detail_code"]) == (
             503,
