@@ -66,6 +66,15 @@ class Policy(click.ParamType[AppraisalPolicy]):
             self.fail(str(err), param, ctx)
 
 
+policy_option = click.option(
+    "--policy",
+    type=Policy(),
+    default="production",
+    show_default=True,
+    help="production, development, or a TOML file.",
+)
+
+
 def code_exit(code: str) -> int:
     """The process exit code of a failing class."""
     if code in _MALFORMED_CODES:

@@ -18,10 +18,10 @@ from attestation.commands.common import (
     EXIT_ACCEPT,
     EXIT_FAILED,
     FILE,
-    Policy,
     UtcTime,
     code_exit,
     exit_code,
+    policy_option,
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
@@ -78,13 +78,7 @@ def receipt() -> None:
 @click.option("--node", help="A worker behind it signed the receipt (pass-through).")
 @click.option("--evidence", "evidence_path", type=FILE, help="Its Evidence, kept from then.")
 @click.option("--nonce", help="The nonce that Evidence answers: 64 lower-case hex digits.")
-@click.option(
-    "--policy",
-    type=Policy(),
-    default="production",
-    show_default=True,
-    help="production, development, or a TOML file.",
-)
+@policy_option
 @click.option("--at", type=UtcTime(), help="Judge Evidence as of this ISO 8601 time.")
 @fetch_options
 @click.option("--json", "as_json", is_flag=True, help="Print checks and receipt as JSON.")

@@ -17,10 +17,10 @@ from attestation.commands.asking import EvidenceSource, ask, require_askable
 from attestation.commands.common import (
     EXIT_INTERNAL,
     FILE,
-    Policy,
     UtcTime,
     exit_code,
     kind_option,
+    policy_option,
     read_bounded,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
@@ -71,13 +71,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 @click.option("--nras", "nras_path", type=FILE, help="An NRAS token that came beside a document.")
 @click.option("--tpm-quote", type=FILE, help="An Azure guest's answer to --nonce: TPMS_ATTEST.")
 @click.option("--tpm-signature", type=FILE, help="Its signature: TPMT_SIGNATURE.")
-@click.option(
-    "--policy",
-    type=Policy(),
-    default="production",
-    show_default=True,
-    help="production, development, or a TOML file.",
-)
+@policy_option
 @click.option(
     "--nonce",
     help="The nonce you asked with: 64 lower-case hex digits; anything else is malformed, exit 30.",

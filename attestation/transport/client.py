@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 
@@ -19,6 +19,7 @@ from attestation.transport.session import Session
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
 from attestation.transport.verify import GatewayVerifier
 
+TransportT = TypeVar("TransportT", AttestedTransport, AsyncAttestedTransport)
 TIMEOUT: Final = httpx.Timeout(600.0, connect=10.0)  # a long answer may take its time
 
 
@@ -81,14 +82,7 @@ def client_over(
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.Client:
     """``attested_client`` over sessions that the caller keeps."""
-    transport = AttestedTransport(
-        keeper,
-        source=gateway_source(url),
-        utc_now=_utc_now,
-        rng=os.urandom,
-        ca_file=_path(ca_file),
-        proxy=proxy,
-    )
+    transport = _transport(AttestedTransport, keeper, url, ca_file=ca_file, proxy=proxy)
     return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
 
 
@@ -101,7 +95,19 @@ def async_client_over(
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.AsyncClient:
     """``attested_async_client`` over sessions that the caller keeps."""
-    transport = AsyncAttestedTransport(
+    transport = _transport(AsyncAttestedTransport, keeper, url, ca_file=ca_file, proxy=proxy)
+    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
+
+
+def _transport(
+    kind: type[TransportT],
+    keeper: SessionKeeper,
+    url: str,
+    *,
+    ca_file: Path | str | None,
+    proxy: str | None,
+) -> TransportT:
+    return kind(
         keeper,
         source=gateway_source(url),
         utc_now=_utc_now,
@@ -109,7 +115,6 @@ def async_client_over(
         ca_file=_path(ca_file),
         proxy=proxy,
     )
-    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
 def gateway_keeper(

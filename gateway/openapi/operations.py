@@ -188,21 +188,16 @@ OPERATIONS: Final = (
         answers={OHTTP_KEYS: BINARY},
         statuses=_OPEN,
     ),
-    Operation(
-        path="/.well-known/ohttp-gateway",
-        method="post",
-        summary="One sealed request, plain or chunked [RFC 9458]",
-        answers={"message/ohttp-res": BINARY, "message/ohttp-chunked-res": BINARY},
-        statuses=_SEALED,
-        takes=("message/ohttp-req", "message/ohttp-chunked-req"),
-    ),
-    Operation(
-        path="/ohttp",
-        method="post",
-        summary="One sealed request, plain or chunked [RFC 9458]",
-        answers={"message/ohttp-res": BINARY, "message/ohttp-chunked-res": BINARY},
-        statuses=_SEALED,
-        takes=("message/ohttp-req", "message/ohttp-chunked-req"),
+    *(
+        Operation(
+            path=path,
+            method="post",
+            summary="One sealed request, plain or chunked [RFC 9458]",
+            answers={"message/ohttp-res": BINARY, "message/ohttp-chunked-res": BINARY},
+            statuses=_SEALED,
+            takes=("message/ohttp-req", "message/ohttp-chunked-req"),
+        )
+        for path in ("/.well-known/ohttp-gateway", "/ohttp")
     ),
     Operation(
         path="/.well-known/hpke-keys",
