@@ -114,20 +114,23 @@ class GatewayAsker:
 
     async def ask(self) -> AsyncIterator[bytes]:
         connection = await self._connection()
-        async for part in connection.request("POST", "/chat/completions", self._body):
-            yield part
+        try:
+            async for part in connection.request("POST", "/chat/completions", self._body):
+                yield part
+        except BaseException:  # what is left of the answer would be taken for the next one
+            await connection.close()
+            raise
         self._idle.append(connection)
 
     async def _connection(self) -> Connection:
         while self._idle:
             if (connection := self._idle.pop()).is_open:
                 return connection
-            connection.close()  # the server did, because it was idle
+            await connection.close()  # the server did, because it was idle
         return await self._server.connect()
 
     async def close(self) -> None:
-        for connection in self._idle:
-            connection.close()
+        await asyncio.gather(*(connection.close() for connection in self._idle))
 
 
 class WorkerAsker:

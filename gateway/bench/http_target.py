@@ -6,6 +6,7 @@ it does as little as it can. Connections are opened before the clock starts and 
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 import time
@@ -76,8 +77,11 @@ class Connection:
         """Whether the server, as far as it has said, still listens."""
         return not (self._writer.is_closing() or self._reader.at_eof())
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """With the server's goodbye, or the event loop may end with the socket open."""
         self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
     async def request(self, method: str, path: str, body: bytes = b"") -> AsyncIterator[bytes]:
         """The parts of the answer's body as they come. Raises: HttpTargetError."""
@@ -175,7 +179,7 @@ def first_model(server: Server) -> str:
         try:
             return b"".join([part async for part in connection.request("GET", "/models")])
         finally:
-            connection.close()
+            await connection.close()
 
     try:
         return str(json.loads(asyncio.run(ask()))["data"][0]["id"])
@@ -207,8 +211,7 @@ class _Loop:
         except* HttpTargetError as errors:
             raise errors.exceptions[0] from None
         finally:
-            for connection in connections:
-                connection.close()
+            await asyncio.gather(*(connection.close() for connection in connections))
         records = [self._records[number] for number in range(len(self._jobs))]
         return LoadRun(records=records, wall_s=wall_s)
 

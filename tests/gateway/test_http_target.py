@@ -160,7 +160,7 @@ def test_a_connection_knows_that_the_server_closed_it() -> None:
             async with asyncio.timeout(10):
                 while connection.is_open:
                     await asyncio.sleep(0)
-            connection.close()
+            await connection.close()
             return before, connection.is_open
 
     assert asyncio.run(hung_up()) == (True, False)
