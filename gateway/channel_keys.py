@@ -73,7 +73,7 @@ class ChannelKeys:
         )
 
     def forget_request(self, key_id: int, enc: bytes) -> None:
-        """It ran nothing, so it need not be told from its replays."""
+        """It ran nothing of anybody's, so it need not be told from its replays."""
         self._replay.forget(RequestName(key_id, enc))
 
     async def keep(self) -> None:

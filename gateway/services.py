@@ -10,6 +10,7 @@ from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
 from gateway.counts import RequestCounts
+from gateway.doors.inner import note_principal
 from gateway.doors.terminate import EdgeDoors
 from gateway.drain import Drain
 from gateway.observe import Tracing
@@ -59,6 +60,7 @@ async def authenticated(request: Request) -> Principal:
     given = request.headers.getlist("authorization")
     authorization = given[0] if len(given) == 1 else None
     principal = await services.authenticator.authenticate(authorization)
+    note_principal(request.scope)
     receipt = open_receipt(request)
     if receipt is not None:
         services.receipts.own(receipt, principal)

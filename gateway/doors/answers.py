@@ -19,7 +19,7 @@ _HOP_FIELDS: Final = frozenset(
 
 
 class SealedAnswer:
-    """The `send` of an app whose request came sealed. `status` is the app's own, once it is known.
+    """The `send` of an app whose request came sealed.
 
     With `sealer` a stream goes out chunk by chunk; without one it is collected too.
     """
@@ -33,7 +33,6 @@ class SealedAnswer:
         sealer: ResponseSealer | None,
         is_padded: bool,
     ) -> None:
-        self.status: int | None = None
         self._send = send
         self._media_type = media_type
         self._seal_whole = seal_whole
@@ -51,7 +50,6 @@ class SealedAnswer:
             await (self._pass_on if self._is_stream else self._collect)(data, is_last)
 
     async def _begin(self, message: Message) -> None:
-        self.status = message["status"]
         fields = tuple(
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in message.get("headers", ())

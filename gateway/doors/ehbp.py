@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from attestation.channel import ChannelError, ChunkLimits, DecryptFailed, Rng, ehbp
 from gateway.channel_keys import ChannelKeys
-from gateway.doors.inner import door_of, marked, replaying
+from gateway.doors.inner import door_of, has_principal, marked, replaying
 from gateway.doors.opening import UnopenedBytes, open_body, refusal
 from gateway.limits import BodyLimit, RequestLimits
 from gateway.problems import EHBP_KEY, GatewayError, key_config_response, response_for
@@ -57,10 +57,11 @@ class EhbpDoor:
             await _refusal_response(scope, err)(scope, receive, send)
             return
         answer = _EhbpAnswer(send, opened.response_sealer(rng=self._rng))
+        inner = _inner_scope(scope, body)
         try:
-            await self._app(_inner_scope(scope, body), replaying(body, receive), answer.send)
+            await self._app(inner, replaying(body, receive), answer.send)
         finally:
-            if answer.status == 401 and opened.key_id is not None:
+            if not has_principal(inner) and opened.key_id is not None:
                 self._keys.forget_request(opened.key_id, opened.enc)
 
     async def _open(self, scope: Scope, receive: Receive) -> tuple[ehbp.EhbpServerRequest, bytes]:
@@ -87,13 +88,11 @@ class _EhbpAnswer:
     """The `send` of an app whose request's body came sealed."""
 
     def __init__(self, send: Send, sealer: ehbp.EhbpResponseSealer) -> None:
-        self.status: int | None = None
         self._send = send
         self._sealer = sealer
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
             kept = [(n, v) for n, v in message.get("headers", ()) if n not in _CHANGED_FIELDS]
             nonce = (_NONCE_FIELD, self._sealer.nonce.hex().encode())
             message = {**message, "headers": [*kept, nonce]}

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope
 from attestation.channel import bhttp
 
 _DOOR: Final = "starshade.door"
+_HAS_PRINCIPAL: Final = "starshade.has_principal"  # in an ASGI scope
 _HOP_FIELDS: Final = frozenset({"host", "content-length"})  # said anew from what was opened
 
 
@@ -24,6 +25,16 @@ def door_of(scope: Scope) -> str | None:
 def marked(scope: Scope, door: str) -> Scope:
     """The same scope, known to have come through `door`."""
     return {**scope, "extensions": {**(scope.get("extensions") or {}), _DOOR: door}}
+
+
+def note_principal(scope: Scope) -> None:
+    """Its credential was found to be good."""
+    scope[_HAS_PRINCIPAL] = True
+
+
+def has_principal(scope: Scope) -> bool:
+    """Whether it is known who sent the request; one of nobody's ran nothing that counts."""
+    return scope.get(_HAS_PRINCIPAL, False)
 
 
 def inner_scope(outer: Scope, message: bhttp.Request, *, door: str) -> Scope:

@@ -23,16 +23,14 @@ from attestation.channel import (
     ChannelError,
     ChunkLimits,
     DecryptFailed,
-    MalformedInner,
     PlainServerRequest,
-    RefusedTarget,
     Rng,
     ServerRequest,
     bhttp,
 )
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.answers import SealedAnswer
-from gateway.doors.inner import door_of, inner_scope, replaying
+from gateway.doors.inner import door_of, has_principal, inner_scope, replaying
 from gateway.doors.opening import UnopenedBytes, open_body, refusal, sealed_date
 from gateway.problems import GatewayError, response_for
 
@@ -99,14 +97,13 @@ class OhttpDoor:
             raise refusal(err) from None
         try:
             message = bhttp.parse_request(opened.message, drops_connection_fields=True)
-        except (MalformedInner, RefusedTarget) as err:  # it was opened, so the answer is sealed
+        except ChannelError as err:  # it was opened, so the answer is sealed
             refused = response_for(request.scope, refusal(err))
             return _Sealed(opened, refused, request.scope, b"")
-        except ChannelError as err:
-            raise refusal(err) from None
         self._keys.require_new(opened.key_id, opened.enc, date=sealed_date(message))
         scope = inner_scope(request.scope, message, door=DOOR)
-        return _Sealed(opened, request.app, scope, message.content, on_end=self._on_end)
+        forget = partial(self._keys.forget_request, opened.key_id, opened.enc)
+        return _Sealed(opened, request.app, scope, message.content, forget=forget)
 
     async def _open_chunked(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
         sealed = ServerRequest(self._keys.opening(), limits=self._limits)
@@ -138,11 +135,6 @@ class OhttpDoor:
             message=sealed.message, key_id=sealed.key_id, enc=sealed.enc, answer=answer
         )
 
-    def _on_end(self, opened: OpenedRequest, status: int | None) -> None:
-        """A stranger's request ran nothing, so he may not fill the memory of replays with it."""
-        if status == 401:
-            self._keys.forget_request(opened.key_id, opened.enc)
-
 
 class _Whole:
     """Collects a body that only opens as a whole."""
@@ -155,7 +147,10 @@ class _Whole:
 
 
 class _Sealed(Response):
-    """Runs an app on an opened request, and seals what it sends."""
+    """Runs an app on an opened request, and seals what it sends.
+
+    `forget` is called at the end of a stranger's: he may not fill the memory of replays.
+    """
 
     def __init__(
         self,
@@ -164,21 +159,22 @@ class _Sealed(Response):
         inner: Scope,
         content: bytes,
         *,
-        on_end: Callable[[OpenedRequest, int | None], None] = lambda _opened, _status: None,
+        forget: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._opened = opened
         self._app = app
         self._inner = inner
         self._content = content
-        self._on_end = on_end
+        self._forget = forget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._opened.answer(send)
         try:
             await self._app(self._inner, replaying(self._content, receive), answer.send)
         finally:
-            self._on_end(self._opened, answer.status)
+            if not has_principal(self._inner):
+                self._forget()
 
 
 def _media_type(request: Request) -> str:

@@ -4,6 +4,8 @@ import json
 import os
 from typing import Any
 
+import pytest
+
 from attestation.channel import ServerKey, ehbp
 from tests.gateway.doors.clients import ask_ehbp, ehbp_key, post_ehbp
 from tests.gateway.support import Stack, chat_body
@@ -71,6 +73,16 @@ def test_a_replay(stack: Stack) -> None:
     assert post_ehbp(stack, body, sealed.enc).status_code == 200
     again = post_ehbp(stack, body, sealed.enc)
     assert (again.status_code, again.json()["error"]["code"]) == (409, "replay_detected")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/nothing"])
+def test_strangers_do_not_fill_the_memory_of_replays(stack: Stack, path: str) -> None:
+    sealed, body = sealed_chat(stack)
+    answers = [
+        post_ehbp(stack, body, sealed.enc, path=path, authorization="Bearer nobody")
+        for _ in range(2)
+    ]
+    assert {answer.status_code for answer in answers} <= {401, 404}
 
 
 def test_bodies_that_do_not_open_are_told_apart_by_nothing(stack: Stack) -> None:

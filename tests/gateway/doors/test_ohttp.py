@@ -192,6 +192,11 @@ def test_what_is_no_request_is_said_inside(stack: Stack, message: bytes) -> None
     assert code_of(response) == (400, "malformed_inner")
 
 
+def test_too_large_a_head_is_said_inside(stack: Stack) -> None:
+    response = ask_chunked(stack, inner_request(stack, fields=(("a", "b" * 70_000),)))
+    assert code_of(response) == (413, "body_too_large")
+
+
 def test_no_sealed_request_in_a_sealed_request(stack: Stack) -> None:
     _, innermost = seal_chunked(stack, inner_request(stack))
     fields = (("content-type", CHUNKED_REQUEST_TYPE),)
@@ -253,10 +258,41 @@ def test_a_replay(stack: Stack, is_dated: bool) -> None:
     assert refused(stack, body) == (409, "replay_detected")
 
 
-def test_strangers_do_not_fill_the_memory_of_replays(stack: Stack) -> None:
-    _, body = seal_chunked(stack, inner_request(stack, key="sk-starshade-nobody"))
+@pytest.mark.parametrize("is_dated", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "sk-starshade-nobody"},
+        {"method": "GET", "path": "/healthz"},
+        {"method": "GET", "path": "/nothing"},
+        {"method": "PUT"},
+        {"body": chat_body(messages=[{"role": "user", "content": "x" * 20000}])},
+    ],
+    ids=["key", "open", "path", "method", "size"],
+)
+def test_strangers_do_not_fill_the_memory_of_replays(
+    stack: Stack, options: dict[str, Any], is_dated: bool
+) -> None:
+    fields = date() if is_dated else ()
+    _, body = seal_chunked(stack, inner_request(stack, fields=fields, **options))
     assert post(stack, body).status_code == 200
     assert post(stack, body).status_code == 200  # it ran nothing, and runs nothing again
+
+
+def test_an_overloaded_gateway_remembers_no_strangers(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.auth.MAX_STRANGERS", 0)
+    request = inner_request(stack, key="sk-starshade-nobody")
+    assert code_of(ask_chunked(stack, request)) == (503, "overloaded")
+    _, body = seal_chunked(stack, request)
+    assert [post(stack, body).status_code for _ in range(2)] == [200, 200]
+
+
+def test_what_a_known_client_sent_is_remembered_whatever_it_was_answered(stack: Stack) -> None:
+    _, body = seal_chunked(stack, inner_request(stack, {"model": "x"}))
+    assert post(stack, body).status_code == 200
+    assert refused(stack, body) == (409, "replay_detected")
 
 
 def test_other_media_types(stack: Stack) -> None:
