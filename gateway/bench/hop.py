@@ -118,7 +118,7 @@ class GatewayAsker:
             async for part in connection.request("POST", "/chat/completions", self._body):
                 yield part
         except BaseException:  # what is left of the answer would be taken for the next one
-            await connection.close()
+            connection.close()
             raise
         self._idle.append(connection)
 
@@ -126,11 +126,12 @@ class GatewayAsker:
         while self._idle:
             if (connection := self._idle.pop()).is_open:
                 return connection
-            await connection.close()  # the server did, because it was idle
+            connection.close()  # the server did, because it was idle
         return await self._server.connect()
 
     async def close(self) -> None:
-        await asyncio.gather(*(connection.close() for connection in self._idle))
+        for connection in self._idle:
+            connection.close()
 
 
 class WorkerAsker:

@@ -2,16 +2,25 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.bench.http_target import HttpTarget, HttpTargetError, first_model, open_server
+from gateway.bench.http_target import (
+    Connection,
+    HttpTarget,
+    HttpTargetError,
+    first_model,
+    open_server,
+)
 from runtime.bench.load import Job
+from tests.support.tls import self_signed, server_context
 
 PAUSE_S = 0.02
 
@@ -160,7 +169,52 @@ def test_a_connection_knows_that_the_server_closed_it() -> None:
             async with asyncio.timeout(10):
                 while connection.is_open:
                     await asyncio.sleep(0)
-            await connection.close()
+            connection.close()
             return before, connection.is_open
 
     assert asyncio.run(hung_up()) == (True, False)
+
+
+def test_a_server_that_reads_no_more_is_not_waited_for(tmp_path: Path) -> None:
+    """Over TLS its goodbye would be awaited for 30 s."""
+    certificate, is_over = self_signed(tmp_path), threading.Event()
+    listener = server_context(certificate).wrap_socket(
+        socket.create_server(("127.0.0.1", 0)), server_side=True
+    )
+
+    def answer_once() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            body = b'{"data": [{"id": "tiny"}]}'
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            is_over.wait(60)
+
+    thread = threading.Thread(target=answer_once)
+    with listener:
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        started_s = time.monotonic()
+        try:
+            assert first_model(open_server(url, ca=certificate[0], api_key=None)) == "tiny"
+            assert time.monotonic() - started_s < 20
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def test_what_was_opened_is_closed_when_the_next_cannot_be(server: ThreadingHTTPServer) -> None:
+    opened: list[Connection] = []
+
+    class OnlyOne(HttpTarget):
+        async def connect(self) -> Connection:
+            if opened:
+                raise HttpTargetError("no more")
+            opened.append(await super().connect())
+            return opened[0]
+
+    where = open_server(f"http://127.0.0.1:{server.server_port}/v1", ca=None, api_key=None)
+    only_one = OnlyOne(where, model="tiny", decode=str, as_chat=True)
+    with pytest.raises(HttpTargetError, match="no more"):
+        only_one.run([Job(prompt_token_ids=(1,), max_tokens=1)] * 2, concurrency=2)
+    assert not opened[0].is_open
