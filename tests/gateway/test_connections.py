@@ -27,8 +27,10 @@ from gateway.probes import client_context
 from gateway.sockets import listen_tcp
 from gateway.streaming import StreamedBody
 
-DEADLINE_S = 0.5
-KEEP_ALIVE_S = 1
+DEADLINE_S = 1.0  # honest clients ask in less, on a machine that is busy too
+HANDSHAKE_S = 2.0
+READER_STALL_S = 2.0
+KEEP_ALIVE_S = 5
 MAX_CONNECTIONS = 4
 PATIENCE_S = 15.0
 PIECE = b"x" * 4096
@@ -38,7 +40,7 @@ GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 class HastyProtocol(BoundedProtocol):
     header_deadline_s = DEADLINE_S
-    reader_stall_s = DEADLINE_S
+    reader_stall_s = READER_STALL_S
     stalled: SimpleQueue[str] = SimpleQueue()  # the paths whose answers were not read
     max_connections = MAX_CONNECTIONS
 
@@ -50,7 +52,7 @@ class HastyProtocol(BoundedProtocol):
 
 class HastyServer(BoundedServer):
     protocol = HastyProtocol
-    handshake_deadline_s = DEADLINE_S
+    handshake_deadline_s = HANDSHAKE_S
 
 
 async def _here(_request: Request) -> Response:
@@ -60,7 +62,7 @@ async def _here(_request: Request) -> Response:
 async def _slow(_request: Request) -> Response:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(4):
-            await asyncio.sleep(DEADLINE_S)
+            await asyncio.sleep(DEADLINE_S / 2)
             yield b"piece."
 
     return StreamingResponse(pieces())
@@ -211,14 +213,15 @@ def test_a_kept_connection_may_pause_between_requests() -> None:
         assert seconds_until_cut(client) >= KEEP_ALIVE_S * 0.9
 
 
-def test_a_flood_of_connections_locks_nobody_out() -> None:
+def test_a_flood_of_connections_locks_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HastyProtocol, "header_deadline_s", 2 * PATIENCE_S)  # it is room they give
     with serving() as port, ExitStack() as stack:
         busy = stack.enter_context(closing(connect(port)))
         busy.sendall(GET.replace(b"/ ", b"/slow ", 1))
         answer = busy.recv(4096)  # its head: the request is being answered
         flood = [stack.enter_context(closing(connect(port))) for _ in range(5 * MAX_CONNECTIONS)]
         ask(stack.enter_context(closing(connect(port))))
-        assert seconds_until_cut(flood[0]) < DEADLINE_S
+        assert seconds_until_cut(flood[0]) < PATIENCE_S
         while answer.count(b"piece.") < 4:  # a running answer is never the one to give way
             answer += busy.recv(4096) or pytest.fail("cut")
 
@@ -228,7 +231,7 @@ def test_a_tls_handshake_has_a_deadline_too(tmp_path: Path) -> None:
     now = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
     tls.ensure_certificates(paths, (), at=now)
     with serving(tls.server_context(paths)) as port, closing(connect(port)) as silent:
-        assert DEADLINE_S * 0.9 <= seconds_until_cut(silent) < PATIENCE_S / 3
+        assert HANDSHAKE_S * 0.9 <= seconds_until_cut(silent) < PATIENCE_S / 3
         wrapped = client_context(paths).wrap_socket(connect(port), server_hostname="localhost")
         with closing(wrapped):
             ask(wrapped)
@@ -244,10 +247,13 @@ def test_an_idle_tls_connection_holds_little(tmp_path: Path) -> None:
         raw = connect(port)
         with closing(client_context(paths).wrap_socket(raw, server_hostname="localhost")) as idle:
             ask(idle)
+            gc.collect()
             held = [
                 len(item._ssl_buffer)  # type: ignore[attr-defined]
                 for item in gc.get_objects()
                 if type(item) is asyncio.sslproto.SSLProtocol  # isinstance would wake lazy proxies
+                and item._server_side  # type: ignore[attr-defined]
+                and type(item._app_protocol) is HastyProtocol  # type: ignore[attr-defined]
             ]
     assert held
     assert max(held) <= TLS_BUFFER_BYTES
@@ -284,10 +290,10 @@ def test_a_whole_answer_that_nobody_reads_holds_nothing_either() -> None:
 def test_a_client_that_reads_on_is_not_cut_and_one_that_leaves_was_not_slow() -> None:
     with serving() as port, closing(connect(port)) as steady:
         steady.sendall(GET.replace(b"/ ", b"/endless ", 1))
-        until_s = time.monotonic() + 4 * DEADLINE_S
+        until_s = time.monotonic() + 2 * READER_STALL_S
         while time.monotonic() < until_s:
             assert steady.recv(1 << 20)
-            time.sleep(DEADLINE_S / 10)
+            time.sleep(0.05)
         assert ENDLESS.ends.empty()
         steady.close()
         assert ENDLESS.ends.get(timeout=PATIENCE_S) == "left"

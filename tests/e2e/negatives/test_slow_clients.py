@@ -50,12 +50,15 @@ def hasty(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sc
 
 
 def connect(made: Scene, *, rcvbuf_bytes: int | None = None) -> ssl.SSLSocket:
-    raw = socket.socket()
-    if rcvbuf_bytes is not None:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf_bytes)
-    raw.settimeout(PATIENCE_S)
-    raw.connect(("127.0.0.1", made.running.gateway.port))
-    return made.running.tls_context().wrap_socket(raw, server_hostname="localhost")
+    with ExitStack() as stack:
+        raw = stack.enter_context(closing(socket.socket()))
+        if rcvbuf_bytes is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf_bytes)
+        raw.settimeout(PATIENCE_S)
+        raw.connect(("127.0.0.1", made.running.gateway.port))
+        wrapped = made.running.tls_context().wrap_socket(raw, server_hostname="localhost")
+        stack.pop_all()
+        return wrapped
 
 
 def head(made: Scene, path: str, media_type: str, num_bytes: int) -> bytes:
