@@ -85,6 +85,11 @@ class Keyset:
     weights_sha256: tuple[str, ...]
     build: Mapping[str, str]
 
+    @property
+    def tls_pins(self) -> frozenset[bytes]:
+        """SHA-256 of each SubjectPublicKeyInfo that its TLS may show."""
+        return frozenset(bytes.fromhex(key.spki_sha256) for key in self.tls)
+
 
 def build_keyset(
     *,

@@ -3,10 +3,10 @@
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import click
 from rich.table import Table
@@ -26,14 +26,19 @@ from attestation.commands.common import (
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
-from attestation.commands.receipt_source import api_key, fetch_receipt, origin_of
+from attestation.commands.receipt_source import (
+    ReceiptUrl,
+    fetch_receipt,
+    parse_receipt_url,
+    require_api_key,
+)
 from attestation.commands.render import check_table, plain_text, print_parts, show_verdict, tell
 from attestation.commands.verify import completed_request
 from attestation.endorsement_files import EndorsementFiles
 from attestation.errors import AttestationError, EvidenceUnavailable
 from attestation.fetch.errors import FetchConfigError
 from attestation.judging import Request, judge
-from attestation.keyset import ReceiptKey, parse_keyset
+from attestation.keyset import Keyset, parse_keyset
 from attestation.model import (
     MAX_BUNDLE_BYTES,
     NONCE_BYTES,
@@ -60,6 +65,19 @@ class _Evidence:
     nonce: str | None
     policy: AppraisalPolicy
     at: datetime | None
+
+    def of_server(self, served: ReceiptUrl) -> "_Evidence":
+        """The Evidence of whoever gives the receipt out; kept Evidence is of another time."""
+        at = self.at if self.path is None else None
+        return replace(self, url=served.gateway, node=None, path=None, nonce=None, at=at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attested:
+    """A verdict, and the keyset that it accepts."""
+
+    verdict: AttestationResult
+    keyset: Keyset | None
 
 
 @click.group()
@@ -99,9 +117,10 @@ def verify(
 ) -> None:
     """Verify RECEIPT ('-' for standard input), or the one at URL.
 
-    URL is https://host[:port]/v1/receipts/ID, asked with the key in $STARSHADE_API_KEY; the same
-    gateway is asked for its Evidence, with a fresh nonce. The signature counts only under a key
-    that this Evidence attests, so the Evidence is judged first, under --policy.
+    URL is https://host[:port]/v1/receipts/ID. Its gateway is asked for its Evidence, with a fresh
+    nonce, and judged under --policy; only then it gets the key in $STARSHADE_API_KEY, over the TLS
+    key that it attests. The signature counts only under a key that the Evidence of its signer
+    attests: that of the same gateway, unless options name another.
 
     A receipt outlives its key, which ends with the gateway's process: keep --evidence with it.
 
@@ -109,24 +128,24 @@ def verify(
     or the Evidence is refused, 20 unsupported, 30 malformed, 40 the gateway or collateral is not
     available.
     """
+    served = parse_receipt_url(source) if isinstance(source, str) else None
     evidence = _Evidence(
-        url=gateway or (origin_of(source) if isinstance(source, str) else None),
+        url=gateway or (None if served is None else served.gateway),
         node=node,
         path=evidence_path,
         nonce=nonce,
         policy=policy,
         at=at,
     )
+    _require_complete(evidence, served, fetching)
     request = _body(request_path, "--request")
     response = _body(response_path, "--response")
+    signed: SignedReceipt | None
     try:
-        data = (
-            fetch_receipt(source, fetching, key=api_key())
-            if isinstance(source, str)
-            else source.read(MAX_RECEIPT_BYTES + 1)
-        )
-        signed = SignedReceipt.parse(data)
-        verdict, keys = _attested_keys(evidence, fetching)
+        if served is None:
+            signed, attested = _of_file(cast("BinaryIO", source), evidence, fetching)
+        else:
+            signed, attested = _of_url(served, evidence, fetching)
     except EvidenceUnavailable as err:
         tell_no_verdict(err)
         ctx.exit(code_exit(err.code))
@@ -135,44 +154,74 @@ def verify(
         ctx.exit(code_exit(err.code))
     except FetchConfigError as err:
         raise click.UsageError(str(err)) from err
-    checks = check_receipt(signed, keys, request=request, response=response)
+    verdict, keys = attested.verdict, () if attested.keyset is None else attested.keyset.receipt
+    checks = (
+        () if signed is None else check_receipt(signed, keys, request=request, response=response)
+    )
     if as_json:
         click.echo(json.dumps(_document(signed, verdict, checks), indent=2))
     else:
         _show(signed, verdict, checks)
-        if not verdict.is_accepted:
-            tell_next(after_refusal(verdict))
     ctx.exit(_exit_code(verdict, failing_code(checks)))
 
 
-def _attested_keys(
-    evidence: _Evidence, fetching: FetchOptions
-) -> tuple[AttestationResult, Sequence[ReceiptKey]]:
-    """The verdict, and the receipt keys that count by it: none when it is negative.
+def _require_complete(
+    evidence: _Evidence, served: ReceiptUrl | None, fetching: FetchOptions
+) -> None:
+    """Raises: UsageError, before anybody is asked."""
+    if evidence.path is not None and evidence.nonce is None:
+        raise click.UsageError("--evidence is judged against the nonce it answers: --nonce")
+    if evidence.path is None and evidence.url is None:
+        raise click.UsageError("whose receipt is it? Give --gateway URL, or --evidence and --nonce")
+    if fetching.is_offline and served is not None:
+        raise click.UsageError("--offline opens no socket, so no URL can be asked")
+    if fetching.is_offline and evidence.path is None:
+        raise click.UsageError("--offline opens no socket: give --evidence and --nonce")
 
-    Raises: AttestationError.
+
+def _of_file(
+    file: BinaryIO, evidence: _Evidence, fetching: FetchOptions
+) -> tuple[SignedReceipt, _Attested]:
+    """Raises: AttestationError; FetchConfigError."""
+    signed = SignedReceipt.parse(file.read(MAX_RECEIPT_BYTES + 1))
+    return signed, _judge(evidence, fetching)
+
+
+def _of_url(
+    served: ReceiptUrl, evidence: _Evidence, fetching: FetchOptions
+) -> tuple[SignedReceipt | None, _Attested]:
+    """1. Judge the gateway that has the receipt. 2. When it is accepted, show it the API key.
+    3. Judge whoever signed, if that is another.
+
+    Raises: UsageError: no API key; AttestationError; FetchConfigError.
     """
-    request = _judged(evidence, fetching)
+    key, server = require_api_key(), evidence.of_server(served)
+    attested = _judge(server, fetching)  # 1
+    if attested.keyset is None:
+        return None, attested
+    data = fetch_receipt(served, fetching, key=key, pins=attested.keyset.tls_pins)  # 2
+    signed = SignedReceipt.parse(data)
+    return signed, attested if server == evidence else _judge(evidence, fetching)  # 3
+
+
+def _judge(evidence: _Evidence, fetching: FetchOptions) -> _Attested:
+    """Raises: AttestationError."""
+    request = _request(evidence, fetching)
     verdict = judge("bundle", completed_request("bundle", request, fetching))
     if not verdict.is_accepted:
-        return verdict, ()
-    return verdict, parse_keyset(parse_bundle(request.evidence).keyset).receipt
+        return _Attested(verdict=verdict, keyset=None)
+    keyset = parse_keyset(parse_bundle(request.evidence).keyset)
+    return _Attested(verdict=verdict, keyset=keyset)
 
 
-def _judged(evidence: _Evidence, fetching: FetchOptions) -> Request:
+def _request(evidence: _Evidence, fetching: FetchOptions) -> Request:
     tls_key_sha256: bytes | None = None
     if evidence.path is not None:
-        if evidence.nonce is None:
-            raise click.UsageError("--evidence is judged against the nonce it answers: --nonce")
-        nonce = parse_nonce(evidence.nonce)
+        nonce = parse_nonce(evidence.nonce or "")
         data = read_bounded(evidence.path, MAX_BUNDLE_BYTES, option="--evidence")
-    elif evidence.url is None:
-        raise click.UsageError("whose receipt is it? Give --gateway URL, or --evidence and --nonce")
-    elif fetching.is_offline:
-        raise click.UsageError("--offline opens no socket: give --evidence and --nonce")
     else:
         nonce = Nonce(secrets.token_bytes(NONCE_BYTES))
-        delivery = ask(evidence.url, fetching, nonce=nonce, node=evidence.node)
+        delivery = ask(evidence.url or "", fetching, nonce=nonce, node=evidence.node)
         data = delivery.evidence
         tls_key_sha256 = delivery.tls_key_sha256 if evidence.node is None else None
     return Request(
@@ -206,7 +255,7 @@ def _exit_code(verdict: AttestationResult, code: str | None) -> int:
 
 
 def _document(
-    signed: SignedReceipt, verdict: AttestationResult, checks: Sequence[Check]
+    signed: SignedReceipt | None, verdict: AttestationResult, checks: Sequence[Check]
 ) -> dict[str, object]:
     code = failing_code(checks) if verdict.is_accepted else verdict.code
     return {
@@ -216,16 +265,19 @@ def _document(
             {"name": c.name, "outcome": c.outcome, "code": c.code, "reason": c.reason}
             for c in checks
         ],
-        "receipt": signed.receipt.to_json_value(),
+        "receipt": None if signed is None else signed.receipt.to_json_value(),
         "verdict": verdict.to_dict(),
     }
 
 
-def _show(signed: SignedReceipt, verdict: AttestationResult, checks: Sequence[Check]) -> None:
+def _show(
+    signed: SignedReceipt | None, verdict: AttestationResult, checks: Sequence[Check]
+) -> None:
     code = failing_code(checks)
-    if not verdict.is_accepted:
+    if signed is None or not verdict.is_accepted:
         print_parts(Text("NOT VERIFIED: the gateway's Evidence is refused", style="bold red"))
         show_verdict(verdict)
+        tell_next(after_refusal(verdict))
         return
     simulated = "; THE TEE IS SIMULATED: this proves nothing" if verdict.simulated else ""
     words = f"VERIFIED{simulated}" if code is None else f"NOT VERIFIED: {code}"

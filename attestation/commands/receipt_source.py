@@ -1,33 +1,50 @@
-"""Where does the receipt of a command line come from when it is no file?  One authorised GET."""
+"""Where does the receipt of a command line come from when it is no file?  One authorised GET.
+
+The gateway was judged before: the API key goes to a TLS key that its Evidence attests, or nowhere.
+"""
 
 import os
-import ssl
-from urllib.parse import urlsplit
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from attestation.commands.fetching import FetchOptions
-from attestation.errors import EvidenceUnavailable
-from attestation.fetch.errors import FetchConfigError
-from attestation.receipt import MAX_RECEIPT_BYTES
 
-TIMEOUT_S = 15.0
+if TYPE_CHECKING:
+    from attestation.transport import EvidenceUrl
+
 API_KEY = "STARSHADE_API_KEY"
 
 
-def origin_of(url: str) -> str:
-    """The gateway that serves the receipt at ``url``.  Raises: UsageError: it is no such URL."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptUrl:
+    """One receipt, and the gateway that serves it."""
+
+    source: "EvidenceUrl"
+    receipt_id: str
+
+    @property
+    def gateway(self) -> str:
+        return f"{self.source.origin}{self.source.path_prefix}"
+
+
+def parse_receipt_url(url: str) -> ReceiptUrl:
+    """Raises: UsageError: it is no such URL."""
+    from attestation.transport import parse_evidence_url  # slow to import, and files need none
+
     try:
-        parts = urlsplit(url)
-        is_plain = url.isprintable() and not {"@", "?", "#", " "} & set(url)
-        if parts.scheme == "https" and parts.hostname and is_plain and "/receipts/" in parts.path:
-            return f"https://{parts.netloc}{parts.path.partition('/receipts/')[0]}"
-    except ValueError:
-        pass
-    raise click.UsageError("want a URL like https://127.0.0.1:8443/v1/receipts/ID")
+        source = parse_evidence_url(url)
+        prefix, _, receipt_id = source.path_prefix.partition("/receipts/")
+        if not receipt_id:
+            raise ValueError
+    except ValueError as err:
+        raise click.UsageError("want a URL like https://127.0.0.1:8443/v1/receipts/ID") from err
+    return ReceiptUrl(source=source.with_prefix(prefix), receipt_id=receipt_id)
 
 
-def api_key() -> str:
+def require_api_key() -> str:
     """Raises: UsageError: there is none in the environment."""
     key = os.environ.get(API_KEY, "")  # noqa: TID251 - the process edge
     if not key or not key.isascii() or not key.isprintable():
@@ -37,46 +54,20 @@ def api_key() -> str:
     return key
 
 
-def fetch_receipt(url: str, fetching: FetchOptions, *, key: str) -> bytes:
-    """The bytes of the receipt, unverified, and at most one more than they may be.
+def fetch_receipt(
+    url: ReceiptUrl, fetching: FetchOptions, *, key: str, pins: Collection[bytes]
+) -> bytes:
+    """The bytes of the receipt, unverified; ``pins`` are the TLS keys that its gateway attests.
 
     Raises: EvidenceUnavailable; FetchConfigError: no CA certificates in the CA file.
     """
-    import httpx  # slow to import, and files need none
+    from attestation import transport
 
-    if fetching.is_offline:
-        raise click.UsageError("--offline opens no socket, so no URL can be asked")
-    origin_of(url)
-    client = httpx.Client(
-        trust_env=False,
-        verify=_context(fetching),
+    return transport.fetch_receipt(
+        url.source,
+        url.receipt_id,
+        api_key=key,
+        pins=pins,
+        ca_file=fetching.config.ca_file,
         proxy=fetching.config.proxy,
-        timeout=TIMEOUT_S,
-        headers={"authorization": f"Bearer {key}", "accept-encoding": "identity"},
     )
-    received = bytearray()
-    try:
-        with client, client.stream("GET", url) as response:
-            for chunk in response.iter_raw():
-                received += chunk
-                if len(received) > MAX_RECEIPT_BYTES:
-                    break
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        from attestation.transport import unanswered
-
-        raise unanswered(origin_of(url), err) from err
-    if response.status_code != 200:
-        raise EvidenceUnavailable(
-            f"no receipt from {origin_of(url)}: HTTP {response.status_code}", was_answered=True
-        )
-    return bytes(received)
-
-
-def _context(fetching: FetchOptions) -> ssl.SSLContext:
-    ca_file = fetching.config.ca_file
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as err:
-        raise FetchConfigError(f"{ca_file}: no CA certificates") from err
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context

@@ -47,8 +47,8 @@ from attestation.transport.evidence import (
     EvidenceUrl,
     error_code,
     fetch_evidence,
+    fetch_receipt,
     parse_evidence_url,
-    unanswered,
 )
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.session import Session
@@ -78,8 +78,8 @@ __all__ = [
     "client_over",
     "error_code",
     "fetch_evidence",
+    "fetch_receipt",
     "gateway_keeper",
     "gateway_source",
     "parse_evidence_url",
-    "unanswered",
 ]

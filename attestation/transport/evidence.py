@@ -12,7 +12,7 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,8 @@ from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
 from attestation.errors import EvidenceUnavailable, MalformedEvidence
 from attestation.fetch.errors import FetchConfigError
 from attestation.model import MAX_BUNDLE_BYTES, Nonce
+from attestation.receipt import MAX_RECEIPT_BYTES
+from attestation.transport.pinned import is_pin_mismatch, pinned_context
 
 API_PREFIX: Final = "/v1"  # where a gateway's API is
 KEYS_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 5]
@@ -102,7 +104,7 @@ def fetch_evidence(
 
     Raises: EvidenceUnavailable; FetchConfigError: no CA certificates in ``ca_file``.
     """
-    client = _client(ca_file, proxy, timeout_s)
+    client = _client(_context(ca_file), proxy, timeout_s)
     params = {"nonce": nonce.hex()} | ({} if node is None else {"node": node})
     return asyncio.run(_fetch(client, source, params, timeout_s, with_keys=with_keys))
 
@@ -118,7 +120,34 @@ def fetch_nodes(
 
     Raises: EvidenceUnavailable; FetchConfigError.
     """
-    return asyncio.run(_fetch_nodes(_client(ca_file, proxy, timeout_s), source, timeout_s))
+    client = _client(_context(ca_file), proxy, timeout_s)
+    return asyncio.run(_fetch_nodes(client, source, timeout_s))
+
+
+def fetch_receipt(
+    source: EvidenceUrl,
+    receipt_id: str,
+    *,
+    api_key: str,
+    pins: Collection[bytes],
+    ca_file: Path | None,
+    proxy: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> bytes:
+    """The receipt, unverified; ``api_key`` goes to nobody whose TLS key is not one of ``pins``.
+
+    Raises: EvidenceUnavailable; FetchConfigError.
+    """
+    client = _client(pinned_context(ca_file, pins), proxy, timeout_s)
+    client.headers["authorization"] = f"Bearer {api_key}"
+    path = f"{source.path_prefix}/receipts/{receipt_id}"
+
+    async def fetch() -> bytes:
+        async with _answering(source, timeout_s), client:
+            answer = await _get(client, source, path, {})
+            return _whole(source, answer, MAX_RECEIPT_BYTES, what="receipt")
+
+    return asyncio.run(fetch())
 
 
 def error_code(body: bytes) -> str:
@@ -141,10 +170,10 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
     return context
 
 
-def _client(ca_file: Path | None, proxy: str | None, timeout_s: float) -> httpx.AsyncClient:
+def _client(context: ssl.SSLContext, proxy: str | None, timeout_s: float) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         trust_env=False,
-        verify=_context(ca_file),
+        verify=context,
         proxy=proxy,
         timeout=timeout_s,
         follow_redirects=False,
@@ -157,7 +186,7 @@ async def _fetch_nodes(
 ) -> tuple[str, ...]:
     async with _answering(source, timeout_s), client:
         answer = await _get(client, source, f"{source.path_prefix}/nodes", {})
-        body = _whole(source, answer, MAX_NODES_BYTES, hint="")
+        body = _whole(source, answer, MAX_NODES_BYTES)
     try:
         entries = json.loads(body)["data"][:MAX_NODES]
         entries.sort(key=lambda entry: entry["state"] not in ("verified", "refreshing"))
@@ -175,7 +204,7 @@ async def _answering(source: EvidenceUrl, timeout_s: float) -> AsyncIterator[Non
     except TimeoutError as err:
         raise _unanswered(source.origin, f"nothing whole within {timeout_s:g} s") from err
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise unanswered(source.origin, err) from err
+        raise _silence(source.origin, err) from err
 
 
 async def _fetch(
@@ -186,22 +215,14 @@ async def _fetch(
     *,
     with_keys: bool = False,
 ) -> "Delivery":
-    path = f"{source.path_prefix}/attestation"
-    try:
-        async with asyncio.timeout(timeout_s), client:
-            answer = await _get(client, source, path, params)
-            hint = (
-                "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
-            )
-            evidence = _whole(source, answer, MAX_BUNDLE_BYTES, hint=hint)
-            keys = b""
-            if with_keys:
-                answer_keys = await _get(client, source, KEYS_PATH, {})
-                keys = _whole(source, answer_keys, MAX_KEY_LIST_BYTES, hint=f" ({KEYS_PATH})")
-    except TimeoutError as err:
-        raise _unanswered(source.origin, f"nothing whole within {timeout_s:g} s") from err
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise unanswered(source.origin, err) from err
+    hint = "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
+    keys = b""
+    async with _answering(source, timeout_s), client:
+        answer = await _get(client, source, f"{source.path_prefix}/attestation", params)
+        evidence = _whole(source, answer, MAX_BUNDLE_BYTES, hint=hint)
+        if with_keys:
+            answer_keys = await _get(client, source, KEYS_PATH, {})
+            keys = _whole(source, answer_keys, MAX_KEY_LIST_BYTES, hint=f" ({KEYS_PATH})")
     try:
         spki = subject_public_key_info(answer.certificate, what="certificate")
     except MalformedEvidence as err:
@@ -232,15 +253,19 @@ async def _get(
         )
 
 
-def _whole(source: EvidenceUrl, answer: _Answer, max_bytes: int, *, hint: str) -> bytes:
+def _whole(
+    source: EvidenceUrl, answer: _Answer, max_bytes: int, *, hint: str = "", what: str = "evidence"
+) -> bytes:
     """Raises: EvidenceUnavailable."""
     if answer.status != 200:
-        raise _refused(source, f"HTTP {answer.status} {error_code(answer.body)}".rstrip() + hint)
-    if answer.encoding != "identity":
-        raise _refused(source, "an encoding that was not asked for")
-    if len(answer.body) > max_bytes:
-        raise _refused(source, f"more than {max_bytes} bytes")
-    return answer.body
+        said = f"HTTP {answer.status} {error_code(answer.body)}".rstrip() + hint
+    elif answer.encoding != "identity":
+        said = "an encoding that was not asked for"
+    elif len(answer.body) > max_bytes:
+        said = f"more than {max_bytes} bytes"
+    else:
+        return answer.body
+    raise _refused(source, said, what=what)
 
 
 async def _read(response: httpx.Response) -> bytes:
@@ -253,12 +278,14 @@ async def _read(response: httpx.Response) -> bytes:
     return bytes(received)
 
 
-def unanswered(origin: str, err: Exception) -> EvidenceUnavailable:
+def _silence(origin: str, err: Exception) -> EvidenceUnavailable:
     """In plain words: nobody is there, or who is there cannot be believed or is too slow."""
     if isinstance(err, httpx.TimeoutException):
         return _unanswered(origin, "too slow")
     if "CERTIFICATE_VERIFY_FAILED" in str(err):
         return _unanswered(origin, "its certificate is not trusted: does it need another CA file?")
+    if is_pin_mismatch(err):
+        return _unanswered(origin, "its TLS key is not the one that was attested")
     causes = list(_causes(err))
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         said = f"nobody answers at {origin} (connection refused)"
@@ -281,5 +308,5 @@ def _unanswered(origin: str, said: str) -> EvidenceUnavailable:
     return EvidenceUnavailable(f"no answer from {origin}: {said}", was_answered=False)
 
 
-def _refused(source: EvidenceUrl, said: str) -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"no evidence from {source.origin}: {said}", was_answered=True)
+def _refused(source: EvidenceUrl, said: str, *, what: str = "evidence") -> EvidenceUnavailable:
+    return EvidenceUnavailable(f"no {what} from {source.origin}: {said}", was_answered=True)

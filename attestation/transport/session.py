@@ -59,7 +59,7 @@ class Session:
     @property
     def tls_pins(self) -> frozenset[bytes]:
         """SHA-256 of each SubjectPublicKeyInfo that the gateway's TLS may show."""
-        return frozenset(bytes.fromhex(key.spki_sha256) for key in self.gateway.tls)
+        return self.gateway.tls_pins
 
     @property
     def receipt_keys(self) -> tuple[ReceiptKey, ...]:

@@ -5,12 +5,14 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from attestation import transport
 from attestation.commands.receipt import receipt as command
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
@@ -68,9 +70,12 @@ def gateway(certificate: tuple[Path, Path]) -> Iterator[FakeService]:
 
 @pytest.fixture
 def verify(certificate: tuple[Path, Path], tmp_path: Path) -> Callable[..., Result]:
-    def run(*arguments: str, key: str = "sk-test", policy: str = "development") -> Result:
+    def run(
+        *arguments: str, key: str = "sk-test", policy: str = "development", ca_file: str = ""
+    ) -> Result:
         at = AT.astimezone(UTC).isoformat()
-        common = ["--ca-file", str(certificate[0]), "--policy", policy, "--at", at]
+        trusted = ca_file or str(certificate[0])
+        common = ["--ca-file", trusted, "--policy", policy, "--at", at]
         env = {"COLUMNS": "200", "XDG_CACHE_HOME": str(tmp_path), "STARSHADE_API_KEY": key}
         return CliRunner().invoke(command, ["verify", *arguments, *common], env=env)
 
@@ -150,6 +155,56 @@ def test_evidence_that_the_policy_refuses_vouches_for_nothing(
     assert result.exit_code == 10
     assert "NOT VERIFIED: the gateway's Evidence is refused" in result.output
     assert "next:  a simulated TEE passes --policy development alone" in result.stderr
+    assert gateway.paths == ["/v1/attestation"]  # no key was sent
+
+
+def test_the_key_goes_to_no_other_tls_key_than_the_attested_one(
+    certificate: tuple[Path, Path], verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    """Somebody else with a certificate that is trusted answers from the second connection on."""
+    context, tls_key = server_context(certificate), key_sha256(certificate[0])
+    (tmp_path / "other").mkdir()
+    other = self_signed(tmp_path / "other", "another server")
+    both = written(tmp_path, "both.pem", certificate[0].read_bytes() + other[0].read_bytes())
+
+    def evidence(call: Call) -> Reply:
+        context.load_cert_chain(*other)
+        nonce = parse_nonce(call.params["nonce"])
+        return Reply(content=make_bundle(FakeTee(), nonce, keyset(tls_key), AT).to_json())
+
+    with FakeService({"/v1/attestation": evidence}, tls=context) as gateway:
+        result = verify(gateway.url + PATH, ca_file=both)
+    assert result.exit_code == 40
+    assert "its TLS key is not the one that was attested" in result.stderr
+    assert gateway.paths == ["/v1/attestation"]
+
+
+def test_who_gives_a_receipt_out_is_judged_whatever_vouches_for_its_signer(
+    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+) -> None:
+    bundle = make_bundle(
+        FakeTee(), parse_nonce(NONCE), keyset(bytes(32), receipt_key(KEY.public_key())), AT
+    )
+    kept = ["--evidence", written(tmp_path, "evidence.json", bundle.to_json())]
+    assert verify(gateway.url + PATH, *kept).exit_code == 2
+    assert gateway.paths == []
+    result = verify(gateway.url + PATH, *kept, "--nonce", NONCE)
+    assert result.exit_code == 0, result.output
+    assert gateway.paths == ["/v1/attestation", PATH]
+    result = verify(gateway.url + PATH, "--node", "worker-0")
+    assert result.exit_code == 0, result.output
+    assert [c.params.get("node") for c in gateway.calls[2:]] == [None, None, "worker-0"]
+
+
+def test_a_receipt_that_drips_does_not_hold_the_command_open(
+    gateway: FakeService, verify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.routes[PATH] = Reply(content=SIGNED.to_json(), drip_s=0.05)
+    fetch = transport.fetch_receipt
+    monkeypatch.setattr(transport, "fetch_receipt", partial(fetch, timeout_s=0.5))
+    result = verify(gateway.url + PATH)
+    assert result.exit_code == 40
+    assert "nothing whole within 0.5 s" in result.stderr
 
 
 def test_nobody_there_is_no_verdict(verify: Callable[..., Result]) -> None:
@@ -158,7 +213,7 @@ def test_nobody_there_is_no_verdict(verify: Callable[..., Result]) -> None:
         origin = f"https://127.0.0.1:{bound.getsockname()[1]}"
         result = verify(origin + PATH)
     assert (result.exit_code, result.stdout) == (40, "")
-    assert f"NO VERDICT: nobody answers at {origin}/v1 (connection refused)" in result.stderr
+    assert f"NO VERDICT: nobody answers at {origin} (connection refused)" in result.stderr
     assert "next:  check that it runs" in result.stderr
 
 
