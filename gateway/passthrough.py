@@ -28,6 +28,8 @@ from attestation.keyset import OhttpKey
 from gateway.doors.opening import refusal
 from gateway.doors.terminate import KeyList
 from gateway.drain import Drain
+from gateway.pins import HEADER as PIN_HEADER
+from gateway.pins import parse_pins, require_grant_pins
 from gateway.problems import TOO_LONG, GatewayError
 from gateway.sealed import WorkerClient, truncated
 from gateway.streaming import StreamedBody, until_disconnected
@@ -124,6 +126,7 @@ class PassThroughDoors:
             raise GatewayError("client_disconnected", "The client went away.") from None
         node = self._node_for(head)
         grant = await self._lease(node)
+        require_grant_pins(parse_pins(request.headers.getlist(PIN_HEADER)), grant)
         exchange = _BlindExchange(grant.client, self._drain, self._deadline_s)
         try:
             return await exchange.open(request, _rejoined(head, stream), media_type)

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.problems import GatewayError
 from gateway.worker.attester import Attester
-from gateway.worker_node import WorkerNode
+from gateway.worker_node import Grant, WorkerNode
 
 HEADER: Final = "starshade-pin"
 MAX_PINS: Final = 32
@@ -49,25 +49,34 @@ async def require_gateway_pins(pins: Pins, attester: Attester | None) -> None:
     if attester is None:
         raise _unmet("The gateway attests nothing.")
     facts = await asyncio.to_thread(attester.facts)
-    found = {"mode": facts.mode, "policy_sha256": facts.policy_sha256}
+    found: dict[str, str | None] = {"mode": facts.mode, "policy_sha256": facts.policy_sha256}
     if "keyset_sha256" in pins:
         found["keyset_sha256"] = await asyncio.to_thread(attester.keyset_sha256)
-    for name, value in found.items():
-        if name in pins and value not in pins[name]:
-            raise _unmet(f"The gateway's {name} is another.")
+    _require(pins, found, of="gateway")
 
 
 def require_worker_pins(
     pins: Pins, nodes: Sequence[WorkerNode], model: str, *, now: datetime
 ) -> None:
     """Of every worker that may answer. Raises: GatewayError `session_not_accepted`."""
-    allowed = pins.get("weights_sha256")
-    if allowed is None:
-        return
-    able = [node for node in nodes if node.is_serving(now) and model in node.models]
-    weights = {node.last_facts.weights_sha256 if node.last_facts else None for node in able}
-    if not weights <= allowed:
-        raise _unmet("A worker of this model has other weights.")
+    for node in nodes:
+        if node.grant is not None and node.is_serving(now) and model in node.models:
+            require_grant_pins(pins, node.grant)
+
+
+def require_grant_pins(pins: Pins, grant: Grant) -> None:
+    """Of the verdict that is sealed under. Raises: GatewayError `session_not_accepted`."""
+    found = {
+        "policy_sha256": grant.lease.policy_sha256,
+        "weights_sha256": grant.facts.weights_sha256,
+    }
+    _require(pins, found, of="worker")
+
+
+def _require(pins: Pins, found: Mapping[str, str | None], *, of: str) -> None:
+    for name, value in found.items():
+        if name in pins and value not in pins[name]:
+            raise _unmet(f"The {of}'s {name} is another.")
 
 
 def _unmet(message: str) -> GatewayError:

@@ -22,6 +22,7 @@ from gateway.calls import MALFORMED, Call, EventUse, public_code
 from gateway.drain import Drain
 from gateway.faults import describe_fault
 from gateway.observe import ChatTrace, Clocks
+from gateway.pins import Pins, require_grant_pins
 from gateway.problems import TOO_LONG, GatewayError
 from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
 from gateway.silence import SilenceWatch
@@ -54,21 +55,23 @@ class Relay:
     clocks: Clocks
     log_fault: Callable[[str], None]
 
-    async def open(self, call: Call, principal: Principal, trace: ChatTrace) -> "Exchange":
+    async def open(
+        self, call: Call, principal: Principal, trace: ChatTrace, *, pins: Pins
+    ) -> "Exchange":
         """Dispatch and wait for the worker's first byte.
 
-        Raises: GatewayError, the worker's own refusals included.
+        Raises: GatewayError, `session_not_accepted` and the worker's own refusals included.
         """
         exchange = Exchange(relay=self, call=call, trace=trace)
         try:
-            await exchange.run(self._dispatch(call, principal, trace, exchange))
+            await exchange.run(self._dispatch(call, principal, trace, pins, exchange))
         except BaseException:
             await exchange.aclose()
             raise
         return exchange
 
     async def _dispatch(
-        self, call: Call, principal: Principal, trace: ChatTrace, exchange: "Exchange"
+        self, call: Call, principal: Principal, trace: ChatTrace, pins: Pins, exchange: "Exchange"
     ) -> None:
         """Until the head of an answer came nothing was told to the client, so another worker may
         be asked, under its own lease, when one cannot answer.
@@ -79,7 +82,7 @@ class Relay:
         while node is not None:
             tried.append(node)
             try:
-                await self._try(node, call, principal, trace, exchange)
+                await self._try(node, call, principal, trace, pins, exchange)
                 return
             except GatewayError as err:
                 self.note_failure(node, err)
@@ -97,17 +100,18 @@ class Relay:
         call: Call,
         principal: Principal,
         trace: ChatTrace,
+        pins: Pins,
         exchange: "Exchange",
     ) -> None:
         trace.facts.worker_id = node.id
         exchange.watch(node)
         try:
-            sealed = await self._send(node, call, principal, trace)
+            sealed = await self._send(node, call, principal, trace, pins)
         except StaleKey:  # nothing ran: once more, to the key that it attests now
             await self.directory.reattest(node)
             exchange.watch(node)
             try:
-                sealed = await self._send(node, call, principal, trace)
+                sealed = await self._send(node, call, principal, trace, pins)
             except StaleKey:
                 raise GatewayError(
                     "upstream_unavailable", "The worker keeps changing its key."
@@ -118,9 +122,10 @@ class Relay:
             raise await _inner_error(sealed)
 
     async def _send(
-        self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace
+        self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace, pins: Pins
     ) -> SealedExchange:
         grant = self.directory.require_lease(node)
+        require_grant_pins(pins, grant)
         trace.facts.lease, trace.facts.hop = grant.lease, grant.client
         trace.facts.weights_sha256 = grant.facts.weights_sha256
         started_ns = self.clocks.monotonic_ns()

@@ -86,7 +86,7 @@ async def _answer(
     require_worker_pins(pins, directory.nodes, call.model, now=services.utc_now())
     admission.admit(call)
     limits = {"cache-control": "no-store", **admission.headers()}
-    opening = services.relay.open(call, principal, trace)
+    opening = services.relay.open(call, principal, trace, pins=pins)
     exchange = await until_disconnected(request.receive, opening)
     if call.is_streamed:
         streamed = _Streamed(exchange, trace)

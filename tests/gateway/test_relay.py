@@ -13,7 +13,7 @@ from gateway import sse
 from gateway.calls import Call
 from gateway.chat_call import CHAT_PATH, chat_reader
 from gateway.drain import Drain
-from gateway.observe import Clocks, Tracing
+from gateway.observe import ChatTrace, Clocks, Tracing
 from gateway.problems import GatewayError
 from gateway.relay import Exchange, Relay
 from gateway.sealed import SealedExchange, truncated
@@ -45,6 +45,34 @@ class ScriptedExchange:
             raise self.failure
 
 
+CLOCKS = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
+
+
+def make_trace() -> ChatTrace:
+    tracing = Tracing(provider=TracerProvider(), clocks=CLOCKS, instance_id="gateway")
+    return tracing.start_chat(request_id="r", traceparent=None, route=CHAT_PATH)
+
+
+def make_relay(
+    drain: Drain,
+    *,
+    deadline_s: float = 10.0,
+    silence_s: float = 60.0,
+    directory: WorkerDirectory | None = None,
+) -> Relay:
+    return Relay(
+        directory=cast(WorkerDirectory, directory),
+        drain=drain,
+        salt_secret=b"s",
+        deadline_s=deadline_s,
+        silence_s=silence_s,
+        rng=bytes,
+        utc_now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        clocks=CLOCKS,
+        log_fault=pytest.fail,
+    )
+
+
 def make_exchange(
     drain: Drain,
     *,
@@ -53,21 +81,8 @@ def make_exchange(
     directory: WorkerDirectory | None = None,
     is_streamed: bool = True,
 ) -> Exchange:
-    clocks = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
-    relay = Relay(
-        directory=cast(WorkerDirectory, directory),
-        drain=drain,
-        salt_secret=b"s",
-        deadline_s=deadline_s,
-        silence_s=silence_s,
-        rng=bytes,
-        utc_now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        clocks=clocks,
-        log_fault=pytest.fail,
-    )
-    tracing = Tracing(provider=TracerProvider(), clocks=clocks, instance_id="gateway")
-    trace = tracing.start_chat(request_id="r", traceparent=None, route=CHAT_PATH)
-    return Exchange(relay=relay, call=replace(CALL, is_streamed=is_streamed), trace=trace)
+    relay = make_relay(drain, deadline_s=deadline_s, silence_s=silence_s, directory=directory)
+    return Exchange(relay=relay, call=replace(CALL, is_streamed=is_streamed), trace=make_trace())
 
 
 async def told(pieces: list[bytes], failure: GatewayError | None = None) -> list[bytes]:

@@ -47,8 +47,10 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def post(stack: Stack, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE) -> httpx.Response:
-    return stack.client.post("/ohttp", content=body, headers={"content-type": media_type})
+def post(
+    stack: Stack, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE, **fields: str
+) -> httpx.Response:
+    return stack.client.post("/ohttp", content=body, headers={"content-type": media_type, **fields})
 
 
 def inner(stack: Stack, **members: object) -> bhttp.Request:
@@ -138,6 +140,18 @@ def test_a_stranger_is_refused_outside(blind: Stack) -> None:
     headers = {"content-type": CHUNKED_REQUEST_TYPE, "authorization": "Bearer nobody"}
     answer = blind.client.post("/ohttp", content=body, headers=headers)
     assert refused(answer) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("weights", "status"), [("ab" * 32, 200), ("cd" * 32, 412)], ids=["met", "not met"]
+)
+def test_weights_that_are_insisted_on_are_the_workers(
+    blind: Stack, weights: str, status: int
+) -> None:
+    sealed = ClientRequest(key_list(blind)[0], rng=os.urandom)
+    body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
+    answer = post(blind, body, **{"starshade-pin": f"weights_sha256={weights}"})
+    assert answer.status_code == status, answer.text
 
 
 def test_a_key_of_no_worker(blind: Stack) -> None:
