@@ -85,7 +85,7 @@ class Relay:
                 await self._try(node, call, principal, trace, pins, exchange)
                 return
             except GatewayError as err:
-                self.note_failure(node, err)
+                exchange.note_failure(err)
                 may_help = err.code in _CODES_OF_A_SICK_WORKER | _CODES_OF_NOW
                 if not may_help or len(tried) == MAX_WORKERS_TRIED:
                     raise
@@ -154,10 +154,6 @@ class Relay:
             method="POST", authority="worker", path=call.path, fields=fields, content=call.body
         )
 
-    def note_failure(self, node: WorkerNode, err: GatewayError) -> None:
-        if err.code in _CODES_OF_A_SICK_WORKER:
-            self.directory.failed(node)
-
 
 class Exchange:
     """One dispatched call. `aclose` is idempotent and cancels the work at the worker."""
@@ -210,11 +206,11 @@ class Exchange:
             body = await self.run(self._read_whole())
             self._call.reader.read_whole(body, self._trace.facts)
         except GatewayError as err:
-            self._note_failure(err)
+            self.note_failure(err)
             raise
         except MALFORMED:
             error = GatewayError("upstream_error", "The worker's answer is malformed.")
-            self._note_failure(error)
+            self.note_failure(error)
             raise error from None
         self._note_success()
         return body
@@ -229,7 +225,7 @@ class Exchange:
             self._note_success()
         except GatewayError as err:
             facts.fail(err.code, status=200)
-            self._note_failure(err)
+            self.note_failure(err)
             yield self._call.reader.error_event(err.code, err.message, err.param)
         except Exception as err:  # the stream's edge: the client must learn that it failed
             facts.fail("internal_error", status=200)
@@ -238,8 +234,6 @@ class Exchange:
 
     async def aclose(self) -> None:
         self._unregister()
-        if self._node is not None:
-            self._node.breaker.left()
         self._forget()
         await self.leave()
 
@@ -253,12 +247,12 @@ class Exchange:
         """The worker that was watched owes this exchange nothing more."""
         if self._silence is not None:
             self._silence.close()
-        if self._ticket is not None:
-            self._ticket.close()
+        if self._node is not None and self._ticket is not None:
+            self._relay.directory.left(self._node, self._ticket)
 
-    def _note_failure(self, err: GatewayError) -> None:
-        if self._node is not None:
-            self._relay.note_failure(self._node, err)
+    def note_failure(self, err: GatewayError) -> None:
+        if self._node is not None and err.code in _CODES_OF_A_SICK_WORKER:
+            self._relay.directory.failed(self._node, self._ticket)
 
     def _note_success(self) -> None:
         if self._node is not None and self._trace.facts.error_code is None:
@@ -324,7 +318,7 @@ class Exchange:
         return await relay.directory.is_alive(node, since=relay.utc_now() - silence)
 
     def _give_up(self, node: WorkerNode) -> None:
-        self._relay.directory.distrust(node)
+        self._relay.directory.distrust(node, self._ticket)
         self._interrupt(GatewayError("request_timeout", "The worker does not answer."))
 
     def _stop(self) -> None:

@@ -102,30 +102,34 @@ class Breaker:
     num_failures: int = 0
     pause_ns: int = FIRST_PAUSE_NS
     opened_ns: int | None = field(default=None)
-    is_trying: bool = False
+    trial: Ticket | None = None  # the request that tries
 
     def allows(self, now_ns: int) -> bool:
         if self.opened_ns is None:
             return True
-        return not self.is_trying and now_ns - self.opened_ns >= self.pause_ns
+        return self.trial is None and now_ns - self.opened_ns >= self.pause_ns
 
-    def begin(self) -> None:
+    def begin(self, ticket: Ticket) -> None:
         """A request goes there; of an open one it is the one that tries."""
-        self.is_trying = self.opened_ns is not None
+        if self.opened_ns is not None and self.trial is None:
+            self.trial = ticket
 
-    def failed(self, now_ns: int) -> None:
+    def failed(self, now_ns: int, ticket: Ticket | None) -> None:
+        """Once it is open, only the request that tries has anything new to say."""
         self.num_failures += 1
-        if self.opened_ns is not None:
+        if self.opened_ns is None:
+            if self.num_failures >= FAILURES_TO_OPEN:
+                self.opened_ns = now_ns
+        elif ticket is not None and ticket is self.trial:
             self.pause_ns = min(2 * self.pause_ns, LAST_PAUSE_NS)
-            self.opened_ns, self.is_trying = now_ns, False
-        elif self.num_failures >= FAILURES_TO_OPEN:
-            self.opened_ns = now_ns
+            self.opened_ns, self.trial = now_ns, None
 
     def succeeded(self) -> None:
         """Also when the worker is known to have begun anew."""
         self.num_failures, self.pause_ns = 0, FIRST_PAUSE_NS
-        self.opened_ns, self.is_trying = None, False
+        self.opened_ns = self.trial = None
 
-    def left(self) -> None:
-        """A request ended without telling anything of the worker: its client went away."""
-        self.is_trying = False
+    def left(self, ticket: Ticket) -> None:
+        """A request is over; where it tried and told nothing of the worker, another one may."""
+        if ticket is self.trial:
+            self.trial = None

@@ -136,9 +136,10 @@ class WorkerDirectory:
         return self._quickest(able, tokens)
 
     def dispatched(self, node: WorkerNode, *, tokens: int) -> Ticket:
-        """A request goes there; close the ticket when it is over."""
-        node.breaker.begin()
-        return node.load.open(tokens, self._clocks.monotonic_ns())
+        """A request goes there; hand the ticket to `left` when it is over."""
+        ticket = node.load.open(tokens, self._clocks.monotonic_ns())
+        node.breaker.begin(ticket)
+        return ticket
 
     async def models(self) -> tuple[str, ...]:
         """Raises: GatewayError as `node_for` when no worker is verified."""
@@ -159,9 +160,14 @@ class WorkerDirectory:
             raise refusal_of([node])
         return node.grant
 
-    def failed(self, node: WorkerNode) -> None:
+    def left(self, node: WorkerNode, ticket: Ticket) -> None:
+        """The request is over, whatever came of it; idempotent."""
+        ticket.close()
+        node.breaker.left(ticket)
+
+    def failed(self, node: WorkerNode, ticket: Ticket | None = None) -> None:
         """The worker failed a request: look at it again now, keeping its lease meanwhile."""
-        node.breaker.failed(self._clocks.monotonic_ns())
+        node.breaker.failed(self._clocks.monotonic_ns(), ticket)
         self._suspect(node)
 
     def succeeded(self, node: WorkerNode) -> None:
@@ -174,10 +180,10 @@ class WorkerDirectory:
             await self._refresh(node)
         return node.is_reachable
 
-    def distrust(self, node: WorkerNode) -> None:
+    def distrust(self, node: WorkerNode, ticket: Ticket | None = None) -> None:
         """The worker left a request unanswered: no other one before it has attested again."""
         node.is_silent = True
-        node.breaker.failed(self._clocks.monotonic_ns())
+        node.breaker.failed(self._clocks.monotonic_ns(), ticket)
         self._suspect(node)
 
     async def reattest(self, node: WorkerNode) -> None:

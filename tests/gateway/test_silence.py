@@ -41,14 +41,17 @@ class ScriptedDirectory:
         self.num_asked += 1
         return self.alive
 
-    def distrust(self, _node: WorkerNode) -> None:
+    def distrust(self, _node: WorkerNode, _ticket: Ticket) -> None:
         self.num_distrusted += 1
 
-    def failed(self, _node: WorkerNode) -> None:
+    def failed(self, _node: WorkerNode, _ticket: Ticket) -> None:
         pytest.fail("the silence says enough")
 
     def dispatched(self, _node: WorkerNode, *, tokens: int) -> Ticket:
         return WorkerLoad().open(tokens, 0)
+
+    def left(self, _node: WorkerNode, ticket: Ticket) -> None:
+        ticket.close()
 
     def succeeded(self, _node: WorkerNode) -> None:
         pass

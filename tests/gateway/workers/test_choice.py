@@ -3,9 +3,11 @@
 import asyncio
 
 from attestation.channel import ServerKey
+from gateway.drain import Drain
 from gateway.observe import AttestFacts
 from gateway.worker_load import FAILURES_TO_OPEN
 from gateway.workers import LAST_RETRY
+from tests.gateway.test_relay import make_exchange
 from tests.gateway.workers.scripted import (
     TERM,
     UNREACHABLE,
@@ -165,6 +167,22 @@ async def test_a_worker_that_fails_its_requests_gets_no_more_although_it_attests
     worker.key = ServerKey.generate(key_id=2).config
     await directory.reattest(first)
     assert (await directory.node_for("m")) is first  # it began anew
+
+
+async def test_a_try_ends_when_its_request_goes_to_another_worker(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    directory = make(worker, ScriptedWorker("w2", clock))
+    first, second = directory.nodes
+    for _ in range(FAILURES_TO_OPEN):
+        directory.failed(first)
+    first.breaker.pause_ns = 0
+    exchange = make_exchange(Drain(drain_s=0), directory=directory)
+    exchange.watch(first)
+    assert not first.breaker.allows(0)
+    exchange.watch(second)  # the first one was full
+    assert first.breaker.allows(0)
+    await exchange.aclose()
 
 
 async def test_a_request_waits_for_the_slower_worker_when_the_quicker_one_fails(

@@ -10,6 +10,7 @@ from gateway.worker_load import (
     OPEN_TOKENS,
     OVERHEAD_TOKENS,
     Breaker,
+    Ticket,
     WorkerLoad,
     expected_ttft_ns,
 )
@@ -69,31 +70,63 @@ def test_an_observation_weighs_a_fifth() -> None:
     assert load.ns_per_token == pytest.approx(2 * MS)
 
 
+def opened() -> Breaker:
+    breaker = Breaker()
+    for _ in range(FAILURES_TO_OPEN):
+        breaker.failed(0, ticket())
+    return breaker
+
+
+def ticket() -> Ticket:
+    return WorkerLoad().open(1, 0)
+
+
+def begun(breaker: Breaker) -> Ticket:
+    """Of a request that goes there."""
+    breaker.begin(sent := ticket())
+    return sent
+
+
 def test_a_worker_that_fails_is_left_alone_and_then_tried_by_one() -> None:
     breaker = Breaker()
     for _ in range(FAILURES_TO_OPEN - 1):
-        breaker.failed(0)
+        breaker.failed(0, ticket())
     assert breaker.allows(0)
-    breaker.failed(0)
+    breaker.failed(0, ticket())
     assert not breaker.allows(FIRST_PAUSE_NS - 1)
     assert breaker.allows(FIRST_PAUSE_NS)
-    breaker.begin()
+    trial = begun(breaker)
     assert not breaker.allows(FIRST_PAUSE_NS)  # one at a time
-    breaker.left()
+    breaker.left(trial)
     assert breaker.allows(FIRST_PAUSE_NS)
-    breaker.begin()
+    begun(breaker)
     breaker.succeeded()
     assert breaker.allows(FIRST_PAUSE_NS)
-    breaker.failed(0)
+    breaker.failed(0, ticket())
     assert breaker.allows(0)  # failures are counted anew
 
 
 def test_each_failed_try_doubles_the_pause_up_to_a_bound() -> None:
-    breaker = Breaker()
-    for _ in range(FAILURES_TO_OPEN):
-        breaker.failed(0)
+    breaker = opened()
+    breaker.failed(0, begun(breaker))
+    assert not breaker.allows(2 * FIRST_PAUSE_NS - 1)
+    assert breaker.allows(2 * FIRST_PAUSE_NS)
     for _ in range(10):
-        breaker.begin()
-        breaker.failed(0)
+        breaker.failed(0, begun(breaker))
     assert not breaker.allows(LAST_PAUSE_NS - 1)
     assert breaker.allows(LAST_PAUSE_NS)
+
+
+def test_requests_of_before_say_nothing_of_the_try() -> None:
+    breaker, old = Breaker(), [ticket() for _ in range(8)]
+    for each in old:
+        breaker.begin(each)
+    for each in old:
+        breaker.failed(0, each)
+    assert breaker.allows(FIRST_PAUSE_NS)  # one hiccup, however many met it
+    trial = begun(breaker)
+    breaker.left(old[0])
+    breaker.failed(FIRST_PAUSE_NS, old[1])
+    assert not breaker.allows(2 * FIRST_PAUSE_NS)
+    breaker.left(trial)
+    assert breaker.allows(FIRST_PAUSE_NS)
