@@ -106,7 +106,8 @@ class GatewaySettings:
         int,
         Key(
             "Estimated tokens of all requests in flight; beyond them, further ones are refused "
-            "with `overloaded`.",
+            "with `overloaded`. A request counts as a quarter of them at most, and one tenant's "
+            "together have three quarters.",
             rules.between(1, 1_000_000_000),
         ),
     ] = 1_048_576

@@ -42,6 +42,7 @@ class _Account:
     """What one tenant has taken, and what it could when it last asked."""
 
     num_open: int = 0
+    open_tokens: int = 0
     max_open: int = 0
     requests: Rate | None = None
     tokens: Rate | None = None
@@ -57,7 +58,8 @@ class Quotas:
     """All tenants' buckets; one per process, on the event loop only.
 
     `defaults` are for tenants without limits of their own; 0 is no limit. `max_open_tokens` bounds
-    what all open requests together are estimated at.
+    what all open requests together are estimated at, where no request counts as more than a quarter
+    of it; one tenant's have three quarters of it at most.
     """
 
     defaults: TenantLimits
@@ -114,7 +116,8 @@ class Admission:
         self._requests = account.requests  # a limit that changes meanwhile is for later ones
         self._tokens = account.tokens
         self._call: Call | None = None
-        self._reserved_tokens = 0
+        self._taken_tokens = 0  # of the tenant's bucket
+        self._open_tokens = 0  # of what may be open
         self._is_open = False
 
     def count(self) -> None:
@@ -132,11 +135,17 @@ class Admission:
         """Takes what the call is estimated at.
 
         Raises: GatewayError `rate_limit_exceeded`; `overloaded` when all tenants' open requests
-        are estimated at too much, unless this is the only one.
+        are estimated at too much, which one alone never is.
         """
         quotas, account, rate = self._quotas, self._account, self._tokens
-        tokens = estimated_tokens(call)
-        if quotas.open_tokens and quotas.open_tokens + tokens > quotas.max_open_tokens:
+        tokens, most = estimated_tokens(call), quotas.max_open_tokens
+        open_tokens = min(tokens, max(most // 4, 1))
+        if account.open_tokens + open_tokens > three_quarters(most):
+            raise _refusal(
+                "Too many tokens of this tenant are being computed; retry shortly.",
+                {"retry-after": str(OPEN_RETRY_S)},
+            )
+        if quotas.open_tokens + open_tokens > most:
             raise GatewayError("overloaded", "Too many tokens are being computed; retry shortly.")
         if rate is not None:
             now_ns = quotas.clock_ns()
@@ -144,8 +153,9 @@ class Admission:
             if wait_ns:
                 raise self._too_many("tokens", rate.limit, wait_ns)
             account.tokens_full_ns = gcra.take(rate, account.tokens_full_ns, tokens, now_ns=now_ns)
-        quotas.open_tokens += tokens
-        self._call, self._reserved_tokens = call, tokens
+        quotas.open_tokens += open_tokens
+        account.open_tokens += open_tokens
+        self._call, self._taken_tokens, self._open_tokens = call, tokens, open_tokens
 
     def end(self, facts: ChatFacts) -> None:
         """Charges what was used; idempotent."""
@@ -153,12 +163,13 @@ class Admission:
             return
         self._is_open = False
         self._account.num_open -= 1
-        self._quotas.open_tokens -= self._reserved_tokens
+        self._account.open_tokens -= self._open_tokens
+        self._quotas.open_tokens -= self._open_tokens
         if self._tokens is not None and self._call is not None:
             self._account.tokens_full_ns = gcra.correct(
                 self._tokens,
                 self._account.tokens_full_ns,
-                taken=self._reserved_tokens,
+                taken=self._taken_tokens,
                 used=used_tokens(self._call, facts),
             )
 
@@ -180,6 +191,11 @@ class Admission:
         wait_s = math.ceil(wait_ns / _NS_PER_S)
         headers = {**self.headers(), "retry-after": str(wait_s)}
         return _refusal(f"This tenant has {limit} {what} a minute; retry in {wait_s} s.", headers)
+
+
+def three_quarters(most: int) -> int:
+    """One tenant's share of what there is for all; at least 1, if there is one."""
+    return most - most // 4
 
 
 def estimated_tokens(call: Call) -> int:

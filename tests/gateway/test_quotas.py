@@ -181,15 +181,38 @@ def test_a_request_larger_than_the_quota_needs_a_full_bucket_and_leaves_a_debt()
     assert left(huge) == 50
 
 
-def test_all_tenants_together_are_bounded_but_one_alone_always_gets_through() -> None:
-    quotas = quotas_of(Clock(), max_open_tokens=100)
-    alone = entered(quotas, call_of(max_tokens=1000))
+def test_one_huge_request_leaves_room_for_other_tenants() -> None:
+    quotas = quotas_of(Clock(), max_open_tokens=400)
+    huge = call_of(max_tokens=10**6)
+    held = [entered(quotas, huge) for _ in range(3)]
+    with pytest.raises(GatewayError) as caught:
+        quotas.enter(by()).admit(call_of(max_tokens=1))
+    assert (caught.value.code, caught.value.headers) == ("rate_limit_exceeded", {"retry-after": "1"})
+    other = quotas.enter(by("other"))
+    other.admit(huge)
+    for each in (*held, other):
+        each.end(facts_of())
+    assert quotas.open_tokens == 0
+    entered(quotas, huge)
+
+
+def test_all_tenants_together_are_bounded() -> None:
+    quotas = quotas_of(Clock(), max_open_tokens=400)
+    held = [quotas.enter(by(f"t{number}")) for number in range(4)]
+    for each in held:
+        each.admit(call_of(max_tokens=1000))
     with pytest.raises(GatewayError) as caught:
         quotas.enter(by("other")).admit(call_of(max_tokens=1))
     assert caught.value.code == "overloaded"
-    alone.end(facts_of())
-    assert quotas.open_tokens == 0
+    held[0].end(facts_of())
     quotas.enter(by("other")).admit(call_of(max_tokens=1))
+
+
+@pytest.mark.parametrize("max_open_tokens", [1, 2, 3, 5])
+def test_one_alone_always_gets_through(max_open_tokens: int) -> None:
+    quotas = quotas_of(Clock(), max_open_tokens=max_open_tokens)
+    entered(quotas, call_of(max_tokens=1000)).end(facts_of())
+    entered(quotas, call_of(max_tokens=1000))
 
 
 def test_an_answer_without_a_bound_is_assumed_to_have_one() -> None:
