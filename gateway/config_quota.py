@@ -21,9 +21,9 @@ class QuotaSettings:
         Key("Tokens of its prompts and answers; 0 is no limit.", rules.between(0, _MAX_LIMIT)),
     ] = 0
     open_requests: Annotated[
-        int,
+        int | None,
         Key(
             "Requests it may have open at one time, so that others find room; 0 is no limit.",
             rules.between(0, 65_536),
         ),
-    ] = 192
+    ] = None  # a share of gateway.max_concurrent_streams

@@ -58,7 +58,7 @@ from gateway.process import (
     system_clocks,
     utc_now,
 )
-from gateway.quotas import Quotas
+from gateway.quotas import Quotas, three_quarters
 from gateway.receipts import ReceiptBook
 from gateway.registration import WorkerRegistry, name_of
 from gateway.relay import Relay
@@ -226,12 +226,14 @@ def _load_trust(config: StarshadeConfig) -> Trust:
 
 
 def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
-    settings = config.gateway.quota
+    settings, max_open = config.gateway.quota, config.gateway.quota.open_requests
+    if max_open is None:
+        max_open = three_quarters(config.gateway.max_concurrent_streams)
     return Quotas(
         defaults=TenantLimits(
             requests_per_minute=settings.requests_per_minute,
             tokens_per_minute=settings.tokens_per_minute,
-            open_requests=settings.open_requests,
+            open_requests=max_open,
         ),
         max_open_tokens=config.gateway.max_open_tokens,
         clock_ns=clocks.monotonic_ns,

@@ -22,6 +22,7 @@ from gateway.quotas import (
     duration,
     estimated_tokens,
 )
+from gateway.wiring import build_gateway_app
 from telemetry.timeline import RequestTimeline
 from tests.gateway.support import (
     HashEngine,
@@ -29,6 +30,7 @@ from tests.gateway.support import (
     Stack,
     chat_body,
     error_of,
+    make_config,
     make_key,
     running_stack,
     wait_until,
@@ -284,6 +286,24 @@ def test_one_tenant_s_streams_leave_room_for_another(tmp_path: Path) -> None:
             free = stack.client.post("/v1/chat/completions", json=chat_body(), headers=headers)
             assert free.status_code == 200
         wait_until(lambda: stack.chat().status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("flags", "max_open"),
+    [
+        ({"gateway__max_concurrent_streams": 1}, 1),
+        ({"gateway__max_concurrent_streams": 8}, 6),
+        ({"gateway__max_concurrent_streams": 8, "gateway__quota__open_requests": 7}, 7),
+        ({"gateway__max_concurrent_streams": 8, "gateway__quota__open_requests": 0}, None),
+    ],
+)
+def test_a_tenant_s_share_of_the_places_follows_their_number(
+    tmp_path: Path, flags: dict[str, int], max_open: int | None
+) -> None:
+    app = build_gateway_app(make_config(tmp_path, **flags))
+    app.services.quotas.enter(by())
+    (use,) = app.services.quotas.use()
+    assert use.max_open == max_open
 
 
 def test_the_priority_of_a_key_reaches_the_engine(tmp_path: Path) -> None:
