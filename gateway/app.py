@@ -20,7 +20,7 @@ from gateway.doors.terminate import TerminatingDoors
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.endpoints import ENDPOINTS
-from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
+from gateway.limits import BodyLimit, ClientPlaces, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.receipts import OpenReceipt
 from gateway.refusals import RefusalNotes
@@ -111,9 +111,9 @@ class GatewayApp:
                 ),
                 Middleware(FaultBarrier),
                 Middleware(
-                    ConcurrencyLimit,
+                    ClientPlaces,
                     max_open=limits.max_concurrent_streams,
-                    counts=is_keyed if services.doors.mode == "terminate" else is_keyed_or_sealed,
+                    counts=is_of_client,
                 ),
                 Middleware(ConcurrencyLimit, max_open=MAX_OPEN_EVIDENCE, counts=is_evidence),
                 Middleware(BodyLimit, limits=limits, is_sealed=is_encapsulated),
@@ -177,16 +177,10 @@ def is_evidence(scope: Scope) -> bool:
     return path == ATTESTATION_PATH
 
 
-def is_keyed(scope: Scope) -> bool:
-    """Health checks are never refused for load, and strangers take no slot of a client."""
+def is_of_client(scope: Scope) -> bool:
+    """Health checks and operators are never refused for load."""
     path: str = scope["path"]
-    is_open = path == ATTESTATION_PATH or path.startswith(NODES_PATH)
-    return path.startswith("/v1/") and not is_open
-
-
-def is_keyed_or_sealed(scope: Scope) -> bool:
-    """Where nothing is opened, a sealed request counts as it is."""
-    return is_keyed(scope) or (scope["method"] == "POST" and is_encapsulated(scope))
+    return path.startswith("/v1/") or is_encapsulated(scope)
 
 
 def _ehbp_door(services: Services, limits: RequestLimits) -> Sequence[Middleware]:

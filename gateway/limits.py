@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.problems import GatewayError, response_for
 
 _SEALED_HEAD_BYTES: Final = 1 << 17
+_PLACE: Final = "starshade.take_place"  # in an ASGI scope: what takes one of ClientPlaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +97,57 @@ class ConcurrencyLimit:
             await self._app(scope, receive, send)
             return
         if self._num_open >= self._max_open:
-            error = GatewayError("overloaded", "Too many requests are open; retry shortly.")
-            await response_for(scope, error)(scope, receive, send)
+            await response_for(scope, _overloaded())(scope, receive, send)
             return
         self._num_open += 1
         try:
             await self._app(scope, receive, send)
         finally:
             self._num_open -= 1
+
+
+class ClientPlaces:
+    """Bounds how many requests of clients are open.
+
+    A request takes its place with `take_place`, once it is known whose it is, and has it until it
+    ends: strangers have none.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_open: int, counts: Callable[[Scope], bool]) -> None:
+        self._app = app
+        self._max_open = max_open
+        self._counts = counts
+        self._num_open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._counts(scope):
+            await self._app(scope, receive, send)
+            return
+        num_taken = 0
+
+        def take() -> None:
+            nonlocal num_taken
+            if self._num_open >= self._max_open:
+                raise _overloaded()
+            self._num_open += 1
+            num_taken += 1
+
+        scope[_PLACE] = take
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._num_open -= num_taken
+
+
+def take_place(scope: Scope) -> None:
+    """For a request that `ClientPlaces` counts. Raises: GatewayError `overloaded`."""
+    take: Callable[[], None] | None = scope.get(_PLACE)
+    if take is not None:
+        take()
+
+
+def _overloaded() -> GatewayError:
+    return GatewayError("overloaded", "Too many requests are open; retry shortly.")
 
 
 def _too_large(max_bytes: int) -> GatewayError:

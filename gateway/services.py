@@ -13,6 +13,7 @@ from gateway.counts import RequestCounts
 from gateway.doors.inner import note_principal
 from gateway.doors.terminate import EdgeDoors
 from gateway.drain import Drain
+from gateway.limits import take_place
 from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
 from gateway.quotas import Quotas
@@ -50,17 +51,18 @@ def services_of(request: Request) -> Services:
 
 
 async def authenticated(request: Request) -> Principal:
-    """Who asks; where requests have receipts, it is theirs from here on.
+    """Who asks; the request has a place from here on, and on a path that has them a receipt.
 
     Two credentials are none: what is before us may have looked at the other one.
 
-    Raises: GatewayError as `Authenticator.authenticate`; `receipt_unavailable`.
+    Raises: GatewayError as `Authenticator.authenticate`; `overloaded`; `receipt_unavailable`.
     """
     services = services_of(request)
     given = request.headers.getlist("authorization")
     authorization = given[0] if len(given) == 1 else None
     principal = await services.authenticator.authenticate(authorization)
     note_principal(request.scope)
+    take_place(request.scope)
     receipt = open_receipt(request)
     if receipt is not None:
         services.receipts.own(receipt, principal)

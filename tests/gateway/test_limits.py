@@ -11,11 +11,12 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from attestation.model import Nonce
-from gateway.app import MAX_OPEN_EVIDENCE
+from gateway.app import MAX_OPEN_EVIDENCE, GatewayApp
+from gateway.auth import StoredKey, hash_key
 from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.worker.attester import Attester
-from tests.gateway.support import running_stack
+from tests.gateway.support import running_stack, wait_until
 
 LIMITS = RequestLimits(max_body_bytes=10, body_deadline_s=0.05)
 
@@ -169,3 +170,33 @@ def test_strangers_who_ask_for_evidence_take_no_slot_of_the_chat(
         finally:
             may_quote.set()
         assert [answer.result() for answer in asking] == [200, 200]
+
+
+def test_made_up_keys_take_no_place_of_a_client(tmp_path: Path) -> None:
+    may_answer = threading.Event()
+
+    class SlowForStrangers:
+        def find(self, key_sha256: bytes) -> StoredKey | None:
+            if key_sha256 != hash_key(stack.key):
+                may_answer.wait(30)
+            return keys.find(key_sha256)
+
+    def come(number: int) -> int:
+        headers = {"authorization": f"Bearer sk-starshade-{number}"}
+        return stack.client.get("/v1/models", headers=headers).status_code
+
+    with (
+        running_stack(tmp_path, gateway__max_concurrent_streams=1) as stack,
+        ThreadPoolExecutor(2) as strangers,
+    ):
+        assert stack.chat().status_code == 200  # from now on this key is known
+        gateway: GatewayApp = stack.gateway.app
+        authenticator = gateway.services.authenticator
+        keys, authenticator._keys = authenticator._keys, SlowForStrangers()
+        try:
+            coming = [strangers.submit(come, number) for number in range(2)]
+            wait_until(lambda: len(authenticator._lookups) == 2)
+            assert stack.chat().status_code == 200
+        finally:
+            may_answer.set()
+        assert [answer.result() for answer in coming] == [401, 401]

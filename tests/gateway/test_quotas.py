@@ -189,7 +189,10 @@ def test_one_huge_request_leaves_room_for_other_tenants() -> None:
     held = [entered(quotas, huge) for _ in range(3)]
     with pytest.raises(GatewayError) as caught:
         quotas.enter(by()).admit(call_of(max_tokens=1))
-    assert (caught.value.code, caught.value.headers) == ("rate_limit_exceeded", {"retry-after": "1"})
+    assert (caught.value.code, caught.value.headers) == (
+        "rate_limit_exceeded",
+        {"retry-after": "1"},
+    )
     other = quotas.enter(by("other"))
     other.admit(huge)
     for each in (*held, other):
