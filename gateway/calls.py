@@ -57,6 +57,8 @@ class Call:
     reader: AnswerReader = field(repr=False)
     max_tokens: int | None = None
     num_choices: int = 1
+    wants_usage: bool = True  # both are asked of streams
+    wants_obfuscation: bool = True
 
     @property
     def estimated_prompt_tokens(self) -> int:

@@ -23,6 +23,8 @@ def chat_call(body: bytes) -> Call:
         reader=chat_reader(wants_usage=chat.wants_usage_chunk),
         max_tokens=chat.output_token_limit,
         num_choices=chat.num_answers,
+        wants_usage=chat.wants_usage_chunk,
+        wants_obfuscation=chat.wants_obfuscation,
     )
 
 

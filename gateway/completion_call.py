@@ -22,6 +22,8 @@ def completion_call(body: bytes) -> Call:
         reader=ChunkReader(wants_usage=request.wants_usage_chunk, has_text=_has_text),
         max_tokens=request.output_token_limit,
         num_choices=len(request.prompts) * request.num_answers,
+        wants_usage=request.wants_usage_chunk,
+        wants_obfuscation=request.wants_obfuscation,
     )
 
 

@@ -59,12 +59,6 @@ def upstream_body(body: bytes, *, dialect: str, cache_salt: bytes) -> bytes:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def wants_obfuscation(body: bytes) -> bool:
-    """Whether the deltas of a stream are to be filled up; no server does that by itself."""
-    options = json.loads(body).get("stream_options") or {}
-    return bool(options.get("include_obfuscation", True))
-
-
 def client_answer(answer: Any, *, request_id: str) -> Members:
     """A whole answer, or one chunk of a stream, as our own engine would have said it.
 

@@ -22,7 +22,7 @@ from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.response_call import RESPONSES_PATH
 from gateway.sealed import UNIX_SCHEME, read_bounded
-from gateway.worker.dialects import client_answer, refusal, upstream_body, wants_obfuscation
+from gateway.worker.dialects import client_answer, refusal, upstream_body
 from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
 from gateway.worker.obfuscation import Filler
 from gateway.worker.upstream_responses import ResponseByChat
@@ -178,8 +178,7 @@ class UpstreamService:
             try:
                 if call.is_streamed:
                     yield b""
-                    filler = self._filler if wants_obfuscation(call.body) else None
-                    async for data in self._events(response, request, outcome, filler):
+                    async for data in self._events(response, call, request, outcome):
                         yield data
                 else:
                     yield await self._whole(response, request, outcome)
@@ -241,9 +240,9 @@ class UpstreamService:
     async def _events(
         self,
         response: httpx.Response,
+        call: Call,
         request: InnerRequest,
         outcome: _Outcome,
-        filler: Filler | None,
     ) -> AsyncGenerator[bytes, None]:
         """What came together goes on together; an end without `[DONE]` is told as an error."""
         splitter, is_done = sse.EventSplitter(), False
@@ -258,9 +257,7 @@ class UpstreamService:
                     elif said:
                         chunk = client_answer(json.loads(said), request_id=request.request_id)
                         outcome.read(chunk)
-                        if filler is not None and chunk.get("choices"):
-                            chunk["obfuscation"] = filler(len(sse.compact(chunk["choices"])))
-                        out += sse.encode_json(chunk)
+                        out += self._event(chunk, call)
                 if out:
                     yield out
             if not is_done:
@@ -272,6 +269,15 @@ class UpstreamService:
         except GatewayError as err:
             outcome.error_code = err.code
             yield sse.encode_json(openai_body(err))
+
+    def _event(self, chunk: dict[str, Any], call: Call) -> bytes:
+        """The server always tells usage, and never fills a delta up."""
+        choices = chunk.get("choices")
+        if not call.wants_usage and chunk.pop("usage", None) is not None and not choices:
+            return b""
+        if call.wants_obfuscation and choices:
+            chunk["obfuscation"] = self._filler(len(sse.compact(choices)))
+        return sse.encode_json(chunk)
 
     def _model_list(self) -> Mapping[str, Any]:
         entries = [

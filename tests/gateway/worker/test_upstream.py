@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,14 @@ import openai
 import pytest
 from click.testing import CliRunner
 
+from attestation.channel import CHUNKED_REQUEST_TYPE, ClientRequest, bhttp
 from attestation.model import parse_bundle
 from attestation.receipt import SignedReceipt
 from gateway.cli import main
 from gateway.config_rules import sha256, upstream_address
 from gateway.problems import GatewayError
 from gateway.worker.dialects import upstream_body
+from tests.gateway.doors.clients import key_list
 from tests.gateway.support import (
     Stack,
     error_of,
@@ -50,7 +53,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *, how: str = "well", wait: bool = True) -> Iterator[Served]:
+def serving(
+    folder: Path, *, how: str = "well", wait: bool = True, **flags: Any
+) -> Iterator[Served]:
     upstream = FakeUpstream()
     upstream.how = how
     socket = folder / "up.sock"
@@ -62,6 +67,7 @@ def serving(folder: Path, *, how: str = "well", wait: bool = True) -> Iterator[S
             wait=wait,
             worker__upstream=f"unix:{socket}",
             worker__upstream_weights_sha256=WEIGHTS,
+            **flags,
         ) as stack,
     ):
         yield Served(stack=stack, upstream=upstream, server=server)
@@ -96,6 +102,27 @@ def test_a_streamed_answer_reads_like_our_own(served: Served, wants_usage: bool)
     assert text == TEXT
     assert {event["id"] for event in events} == {f"chatcmpl-{response.headers['x-request-id']}"}
     assert ("usage" in events[-1]) is wants_usage
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_usage_is_told_only_to_whom_it_is_asked_where_nobody_reads_on_the_way(
+    tmp_path: Path, path: str
+) -> None:
+    what = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"prompt": "hi"}
+    with serving(tmp_path, gateway__mode="pass-through") as served:
+        for options in ({}, {"stream_options": {"include_usage": True}}):
+            asked = json.dumps({"model": MODEL, **what, "stream": True, **options}).encode()
+            sealed = ClientRequest(key_list(served.stack)[0], rng=os.urandom)
+            request = bhttp.Request(method="POST", path=path, fields=(), content=asked)
+            answer = served.stack.client.post(
+                "/ohttp",
+                content=sealed.seal_message(bhttp.serialize_request(request)),
+                headers={"content-type": CHUNKED_REQUEST_TYPE},
+            )
+            opened = sealed.response_opener().open_message(answer.content)
+            content = bhttp.parse_response(opened).content
+            assert (b'"usage"' in content) is bool(options)
+            assert content.count(b'"finish_reason":"stop"') == 1
 
 
 def test_deltas_are_filled_up_unless_it_is_declined(served: Served) -> None:
