@@ -9,10 +9,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from gateway.chat_call import CHAT_PATH
+from gateway.completion_call import COMPLETIONS_PATH
+from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.problems import GatewayError
 
 Members = dict[str, Any]
 
+_PROMPT_PARAMS: Final[Mapping[str, str]] = MappingProxyType(
+    {CHAT_PATH: "messages", COMPLETIONS_PATH: "prompt", EMBEDDINGS_PATH: "input"}
+)
 _ERROR_TEXT: Final = "The model server failed."
 
 
@@ -85,17 +91,17 @@ def _usage(usage: Mapping[str, Any]) -> Members:
     return {**usage, "prompt_tokens_details": {**details, "cached_tokens": int(cached)}}
 
 
-def refusal(status: int, body: bytes, *, is_embedding: bool) -> GatewayError:
-    """What a refusal of the server means to the client; its own text may be anything."""
+def refusal(status: int, body: bytes, *, path: str) -> GatewayError:
+    """What a refusal of the server means to who asked at `path`; its own text may be anything."""
     if status in {400, 413, 422}:
         if b"context length" in body:
             return GatewayError(
                 "context_length_exceeded",
                 "The prompt leaves no room for an answer.",
-                param="messages",
+                param=_PROMPT_PARAMS[path],
             )
         return GatewayError("invalid_value", "The model server refused the request.")
-    if status == 404 and is_embedding:
+    if status == 404 and path == EMBEDDINGS_PATH:
         return GatewayError("model_not_capable", "This model has no embeddings.", param="model")
     if status == 404:
         return GatewayError("model_not_found", "This model is not served here.", param="model")

@@ -5,14 +5,20 @@ that runs beside it.
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from gateway.endpoints import ENDPOINTS
 from gateway.faults import describe_fault
 from gateway.problems import GatewayError, openai_body
 
 JSON: Final = "application/json"
+MODELS_PATH: Final = "/v1/models"
+_METHODS: Final[Mapping[str, str]] = MappingProxyType(
+    {MODELS_PATH: "GET", **{endpoint.path: "POST" for endpoint in ENDPOINTS}}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,23 @@ class Workload(Protocol):
     async def drain(self, drain_s: float) -> None:
         """Refuses new requests, gives running ones so long, then ends them."""
         ...
+
+
+def require_endpoint(request: InnerRequest) -> None:
+    """Raises: GatewayError `unsupported_endpoint`, `method_not_allowed`."""
+    method = _METHODS.get(request.path)
+    if method is None:
+        raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
+    if request.method != method:
+        raise GatewayError("method_not_allowed", "This path has another method.")
+
+
+def model_list(names: Sequence[str], *, created_s: int) -> Mapping[str, Any]:
+    entries = [
+        {"id": name, "object": "model", "created": created_s, "owned_by": "starshade"}
+        for name in names
+    ]
+    return {"object": "list", "data": entries}
 
 
 def json_response(status: int, value: Mapping[str, Any]) -> InnerResponse:

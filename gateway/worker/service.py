@@ -8,17 +8,29 @@ import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from gateway import sse
+from gateway.chat_call import CHAT_PATH
+from gateway.completion_call import COMPLETIONS_PATH
+from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError
+from gateway.response_call import RESPONSES_PATH
 from gateway.worker.bridge import EngineBridge, Generation
 from gateway.worker.chat_job import chat_job
 from gateway.worker.completion_job import completion_job
 from gateway.worker.embeddings import embed
 from gateway.worker.group import GenerationGroup
-from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
+from gateway.worker.inner import (
+    MODELS_PATH,
+    InnerRequest,
+    InnerResponse,
+    error_response,
+    json_response,
+    model_list,
+    require_endpoint,
+)
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
 from gateway.worker.outcome import Outcome, usage_of
 from gateway.worker.response_job import response_job
@@ -27,13 +39,11 @@ from runtime.sampling import SEED_BITS
 
 JobMaker = Callable[[ServedModel, InnerRequest], Awaitable[Job]]
 
-_MODELS_PATH: Final = "/v1/models"
-_EMBEDDINGS_PATH: Final = "/v1/embeddings"
 _JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
     {
-        "/v1/chat/completions": chat_job,
-        "/v1/completions": completion_job,
-        "/v1/responses": response_job,
+        CHAT_PATH: chat_job,
+        COMPLETIONS_PATH: completion_job,
+        RESPONSES_PATH: response_job,
     }
 )
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
@@ -67,21 +77,17 @@ class EngineService:
             return error_response(GatewayError(err.code, str(err), param=err.param))
 
     async def _answer(self, request: InnerRequest) -> InnerResponse:
-        if request.path == _EMBEDDINGS_PATH and request.method == "POST":
+        require_endpoint(request)
+        if request.path == MODELS_PATH:
+            return json_response(200, model_list([self._model.name], created_s=self._created_s))
+        if request.path == EMBEDDINGS_PATH:
             return await embed(self._model, request)
-        make_job = _JOBS.get(request.path)
-        if make_job is not None and request.method == "POST":
-            job = await make_job(self._model, request)
-            try:
-                return await self._run(job, request)
-            except GatewayError as err:  # the engine calls every prompt "messages"
-                param = job.prompt_param if err.param == "messages" else err.param
-                raise GatewayError(err.code, err.message, param=param) from err
-        if request.path == _MODELS_PATH and request.method == "GET":
-            return json_response(200, self._model_list())
-        if make_job is not None or request.path in (_MODELS_PATH, _EMBEDDINGS_PATH):
-            raise GatewayError("method_not_allowed", "This path has another method.")
-        raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
+        job = await _JOBS[request.path](self._model, request)
+        try:
+            return await self._run(job, request)
+        except GatewayError as err:  # the engine calls every prompt "messages"
+            param = job.prompt_param if err.param == "messages" else err.param
+            raise GatewayError(err.code, err.message, param=param) from err
 
     async def _run(self, job: Job, request: InnerRequest) -> InnerResponse:
         group = GenerationGroup(self._generations(job, request))
@@ -183,15 +189,6 @@ class EngineService:
         ended_ns = self._clock_ns()
         for outcome in outcomes:
             self._report(outcome.facts(request, ended_ns=ended_ns))
-
-    def _model_list(self) -> Mapping[str, Any]:
-        entry = {
-            "id": self._model.name,
-            "object": "model",
-            "created": self._created_s,
-            "owned_by": "starshade",
-        }
-        return {"object": "list", "data": [entry]}
 
 
 def _fail(outcomes: Sequence[Outcome], error: GatewayError) -> None:

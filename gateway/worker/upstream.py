@@ -16,21 +16,27 @@ import httpx
 
 from gateway import sse
 from gateway.calls import MALFORMED, Call
-from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.endpoints import ENDPOINTS
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.response_call import RESPONSES_PATH
 from gateway.sealed import UNIX_SCHEME, read_bounded
 from gateway.worker.dialects import client_answer, refusal, upstream_body
-from gateway.worker.inner import InnerRequest, InnerResponse, error_response, json_response
+from gateway.worker.inner import (
+    MODELS_PATH,
+    InnerRequest,
+    InnerResponse,
+    error_response,
+    json_response,
+    model_list,
+    require_endpoint,
+)
 from gateway.worker.obfuscation import Filler
 from gateway.worker.upstream_responses import ResponseByChat
 
 MAX_WHOLE_BYTES: Final = 16 << 20
 MAX_REFUSAL_BYTES: Final = 64 << 10
 MAX_MODELS: Final = 64
-MODELS_PATH: Final = "/v1/models"
 ASK_AGAIN_S: Final = 1.0  # while the server loads its model
 _CONNECT_S: Final = 5.0
 _CALLS: Final[Mapping[str, Callable[[bytes], Call]]] = MappingProxyType(
@@ -128,18 +134,14 @@ class UpstreamService:
             return error_response(err)
 
     async def _answer(self, request: InnerRequest) -> InnerResponse:
-        parse = _CALLS.get(request.path)
-        if request.path == MODELS_PATH and request.method == "GET":
-            return json_response(200, self._model_list())
-        if parse is None:
-            raise GatewayError("unsupported_endpoint", "There is no such endpoint.")
-        if request.method != "POST":
-            raise GatewayError("method_not_allowed", "This path has another method.")
+        require_endpoint(request)
+        if request.path == MODELS_PATH:
+            return json_response(200, model_list(self._models, created_s=self._created_s))
         if self._is_draining:
             raise GatewayError("server_stopping", "The worker is stopping.")
         if request.path == RESPONSES_PATH:
             return await self._respond(request)
-        call = parse(request.body)
+        call = _CALLS[request.path](request.body)
         if call.model not in self._models:
             raise GatewayError("model_not_found", "This model is not served here.", param="model")
         body = upstream_body(call.body, dialect=self._dialect, cache_salt=request.cache_salt)
@@ -223,7 +225,7 @@ class UpstreamService:
             said = b""
         finally:
             await response.aclose()
-        raise refusal(response.status_code, said, is_embedding=call.path == EMBEDDINGS_PATH)
+        raise refusal(response.status_code, said, path=call.path)
 
     async def _whole(
         self, response: httpx.Response, request: InnerRequest, outcome: _Outcome
@@ -245,10 +247,9 @@ class UpstreamService:
         outcome: _Outcome,
     ) -> AsyncGenerator[bytes, None]:
         """What came together goes on together; an end without `[DONE]` is told as an error."""
-        splitter, is_done = sse.EventSplitter(), False
+        splitter, is_done, out = sse.EventSplitter(), False, b""
         try:
             async for data in response.aiter_raw():
-                out = b""
                 for event in splitter.feed(data):
                     said = sse.event_data(event)
                     if said == sse.DONE_DATA:
@@ -260,15 +261,16 @@ class UpstreamService:
                         out += self._event(chunk, call)
                 if out:
                     yield out
+                    out = b""
             if not is_done:
                 raise _broken()
             outcome.error_code = None
         except (httpx.HTTPError, sse.EventTooLargeError, *MALFORMED):
             outcome.error_code = "generation_failed"
-            yield sse.encode_json(openai_body(_broken()))
+            yield out + sse.encode_json(openai_body(_broken()))
         except GatewayError as err:
             outcome.error_code = err.code
-            yield sse.encode_json(openai_body(err))
+            yield out + sse.encode_json(openai_body(err))
 
     def _event(self, chunk: dict[str, Any], call: Call) -> bytes:
         """The server always tells usage, and never fills a delta up."""
@@ -278,13 +280,6 @@ class UpstreamService:
         if call.wants_obfuscation and choices:
             chunk["obfuscation"] = self._filler(len(sse.compact(choices)))
         return sse.encode_json(chunk)
-
-    def _model_list(self) -> Mapping[str, Any]:
-        entries = [
-            {"id": name, "object": "model", "created": self._created_s, "owned_by": "starshade"}
-            for name in self._models
-        ]
-        return {"object": "list", "data": entries}
 
 
 def _broken() -> GatewayError:

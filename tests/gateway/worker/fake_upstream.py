@@ -34,6 +34,7 @@ class FakeUpstream:
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/v1/completions", self._completions, methods=["POST"]),
+                Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             ]
         )
 
@@ -50,6 +51,9 @@ class FakeUpstream:
 
     async def _completions(self, request: Request) -> Response:
         return await self._answer(request, "cmpl-up", lambda text: {"text": text})
+
+    async def _embeddings(self, request: Request) -> Response:
+        return await self._answer(request, "embd-up", lambda text: {"text": text})
 
     async def _answer(self, request: Request, answer_id: str, part: Any) -> Response:
         body = await request.json()
@@ -92,6 +96,9 @@ class FakeUpstream:
                     await asyncio.sleep(0.01)
             if self.how == "breaks":
                 raise RuntimeError("broken")
+            if self.how == "malformed":  # in one read with what was well
+                last = {"index": 0, **part("last words"), "finish_reason": None}
+                yield event([last]) + b"data: {\n\n"
             if self.how == "error":
                 yield b'data: {"error": {"message": "secret", "code": 500}}\n\n'
             yield event([{"index": 0, **part(""), "finish_reason": "stop"}])

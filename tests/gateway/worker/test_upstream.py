@@ -202,6 +202,31 @@ def test_a_refusal_of_the_server_is_told_in_our_words(
     assert "secret" not in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "prompt", "param"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "messages"),
+        ("/v1/completions", {"prompt": "x"}, "prompt"),
+        ("/v1/embeddings", {"input": "x"}, "input"),
+        ("/v1/responses", {"input": "x"}, "input"),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_named_as_it_was_sent(
+    served: Served, path: str, prompt: dict[str, Any], param: str
+) -> None:
+    served.upstream.how = "400"
+    error = error_of(served.stack.client.post(path, json={"model": MODEL, **prompt}))
+    assert (error["code"], error["param"]) == ("context_length_exceeded", param)
+
+
+def test_what_came_before_a_malformed_event_is_not_lost(served: Served) -> None:
+    served.upstream.how = "malformed"
+    response = served.chat(stream=True)
+    *_, words, last, _rest = response.text.split("\n\n")
+    assert "last words" in words
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "generation_failed"
+
+
 @pytest.mark.parametrize("how", ["breaks", "error", "no done"])
 def test_a_stream_that_breaks_off_ends_in_an_error(served: Served, how: str) -> None:
     served.upstream.how = how
