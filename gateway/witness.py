@@ -5,16 +5,13 @@ reads, and every refusal inside is seen. An answer begins only once its receipt 
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import sse
 from gateway.edge import AnswerWithheld
 from gateway.problems import RECEIPT_ID, REFUSAL, GatewayError, response_for
 from gateway.receipts import HEADER, RECEIPT, OpenReceipt, ReceiptBook
-
-_EVENTS: Final = sse.MEDIA_TYPE.encode()
+from gateway.shaping import is_event_stream
 
 
 class Witness:
@@ -95,7 +92,7 @@ class _Sight:
     async def _begin(self, message: Message) -> None:
         receipt = self._receipt
         receipt.refusal = self._scope.get(REFUSAL)
-        receipt.is_streamed = _is_stream(message)
+        receipt.is_streamed = is_event_stream(message)
         if receipt.owner is not None:
             if message["status"] < 400:
                 try:
@@ -129,8 +126,3 @@ class _Sight:
         self._scope.pop(RECEIPT_ID, None)
         await response_for(self._scope, error)(self._scope, self._receive, self._send)
         raise AnswerWithheld
-
-
-def _is_stream(message: Message) -> bool:
-    headers = message.get("headers", ())
-    return any(name == b"content-type" and value.startswith(_EVENTS) for name, value in headers)
