@@ -31,7 +31,7 @@ from attestation.channel import (
 from gateway.channel_keys import ChannelKeys
 from gateway.doors.answers import SealedAnswer
 from gateway.doors.inner import door_of, has_principal, inner_scope, replaying
-from gateway.doors.opening import UnopenedBytes, open_body, refusal, sealed_date
+from gateway.doors.opening import UnopenedBytes, WholeBody, open_body, refusal, sealed_date
 from gateway.problems import GatewayError, response_for
 
 DOOR: Final = "ohttp"
@@ -121,8 +121,8 @@ class OhttpDoor:
         return OpenedRequest(message=message, key_id=sealed.key_id, enc=sealed.enc, answer=answer)
 
     async def _open_plain(self, stream: AsyncIterator[bytes]) -> OpenedRequest:
-        body = await open_body(stream, _Whole(), self._unopened)
         limit = self._limits.max_body_bytes
+        body = await open_body(stream, WholeBody(max_bytes=limit), self._unopened)
         sealed = PlainServerRequest(self._keys.opening(), body, max_body_bytes=limit)
         answer = partial(
             SealedAnswer,
@@ -134,16 +134,6 @@ class OhttpDoor:
         return OpenedRequest(
             message=sealed.message, key_id=sealed.key_id, enc=sealed.enc, answer=answer
         )
-
-
-class _Whole:
-    """Collects a body that only opens as a whole."""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        return [data]
-
-    def finish(self) -> None:
-        return None
 
 
 class _Sealed(Response):

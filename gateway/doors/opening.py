@@ -10,7 +10,14 @@ from typing import Final, Protocol
 
 from starlette.requests import ClientDisconnect
 
-from attestation.channel import ChannelError, DecryptFailed, MalformedInner, RefusedTarget, bhttp
+from attestation.channel import (
+    BodyTooLarge,
+    ChannelError,
+    DecryptFailed,
+    MalformedInner,
+    RefusedTarget,
+    bhttp,
+)
 from gateway.problems import GatewayError
 
 _log = logging.getLogger(__name__)
@@ -32,6 +39,23 @@ class BodyOpener(Protocol):
     def finish(self) -> list[bytes] | None:
         """What the end of the body brought, if anything."""
         ...
+
+
+class WholeBody:
+    """Collects a body that only opens as a whole."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self._num_left = max_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Raises: BodyTooLarge."""
+        self._num_left -= len(data)
+        if self._num_left < 0:
+            raise BodyTooLarge("a body over its limit")
+        return [data]
+
+    def finish(self) -> None:
+        return None
 
 
 class UnopenedBytes:

@@ -22,6 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from attestation.channel import (
     KEY_LIST_TYPE,
     ChunkLimits,
+    MalformedInner,
+    RefusedTarget,
     Rng,
     bhttp,
     serialize_key_configs,
@@ -30,14 +32,21 @@ from attestation.errors import AttestationError
 from attestation.keyset import ReceiptKey
 from attestation.model import parse_nonce
 from gateway.channel_keys import ChannelKeys
-from gateway.doors.opening import sealed_date
+from gateway.doors.opening import refusal, sealed_date
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.faults import describe_fault
 from gateway.problems import GatewayError
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker.attester import Attester
-from gateway.worker.inner import InnerRequest, InnerResponse, InnerService, Workload, fault_response
+from gateway.worker.inner import (
+    InnerRequest,
+    InnerResponse,
+    InnerService,
+    Workload,
+    error_response,
+    fault_response,
+)
 from gateway.worker.node_receipts import NodeReceipts
 from gateway.worker.sealing import open_request
 from runtime import StepStats
@@ -191,10 +200,15 @@ class WorkerApp:
         opened = await open_request(
             request, state.keys.opening(), limits=state.limits, rng=state.rng
         )
-        date = sealed_date(opened.message)
-        state.keys.require_new(opened.key_id, opened.enc, date=date)
-        inner = self._inner_request(opened.message)
-        response = await until_disconnected(request.receive, _respond(ready.service, inner))
+        try:  # from here on answers are sealed, but for what tells clients to set their clocks
+            message = bhttp.parse_request(opened.message, drops_connection_fields=True)
+        except (MalformedInner, RefusedTarget) as err:
+            response = error_response(refusal(err))
+        else:
+            date = sealed_date(message)
+            state.keys.require_new(opened.key_id, opened.enc, date=date)
+            responding = self._respond(ready.service, message)
+            response = await until_disconnected(request.receive, responding)
         return StreamedBody(
             opened.seal(response), on_close=response.body.aclose, media_type=opened.media_type
         )
@@ -228,9 +242,21 @@ class WorkerApp:
             {"open": ready.bridge.num_open, "step": None if step is None else asdict(step)}
         )
 
+    async def _respond(self, service: InnerService, message: bhttp.Request) -> InnerResponse:
+        try:
+            return await service.respond(self._inner_request(message))
+        except GatewayError as err:
+            return error_response(err)
+        except Exception as err:  # the edge of one request: it fails, inside the seal
+            response, description = fault_response(err)
+            _log.error("request failed: %s", description)
+            return response
+
     def _inner_request(self, message: bhttp.Request) -> InnerRequest:
         """What the gateway decides for its clients, nobody decides where it reads nothing: all are
         of one priority, and share no prefixes but by a salt of their own that is secret.
+
+        Raises: GatewayError `malformed_inner`.
         """
         fields, is_blind = dict(message.fields), self.state.is_blind_edge
         salt = _salt(fields.get("starshade-cache-salt", ""))
@@ -251,15 +277,6 @@ class WorkerApp:
             if is_usable and len(proposed) <= MAX_REQUEST_ID_CHARS
             else self.state.new_request_id()
         )
-
-
-async def _respond(service: InnerService, inner: InnerRequest) -> InnerResponse:
-    try:
-        return await service.respond(inner)
-    except Exception as err:  # the edge of one request: it fails, inside the seal
-        response, description = fault_response(err)
-        _log.error("request failed: %s", description)
-        return response
 
 
 def _priority(value: str) -> int:

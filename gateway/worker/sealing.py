@@ -26,16 +26,16 @@ from attestation.channel import (
 )
 from attestation.channel.padding import pad_events, padding_for
 from gateway import sse
-from gateway.doors.opening import open_body, refusal
+from gateway.doors.opening import WholeBody, open_body, refusal
 from gateway.problems import GatewayError
 from gateway.worker.inner import InnerResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRequest:
-    """A verified request; `seal` makes the bytes of its answer, of `media_type`."""
+    """What verified as a whole; `seal` makes the bytes of its answer, of `media_type`."""
 
-    message: bhttp.Request
+    message: bytes = field(repr=False)
     key_id: int
     enc: bytes = field(repr=False)
     media_type: str
@@ -63,11 +63,11 @@ async def open_request(
 
 
 async def _open_chunked(request: Request, opened: ServerRequest, rng: Rng) -> OpenedRequest:
-    data = await open_body(request.stream(), opened)
+    message = await open_body(request.stream(), opened)
     if opened.key_id is None or opened.enc is None:
         raise DecryptFailed("malformed")
     return OpenedRequest(
-        message=bhttp.parse_request(data, drops_connection_fields=True),
+        message=message,
         key_id=opened.key_id,
         enc=opened.enc,
         media_type=CHUNKED_RESPONSE_TYPE,
@@ -78,10 +78,11 @@ async def _open_chunked(request: Request, opened: ServerRequest, rng: Rng) -> Op
 async def _open_plain(
     request: Request, keys: ServerKeys, limits: ChunkLimits, rng: Rng
 ) -> OpenedRequest:
-    body = await request.body()
-    opened = PlainServerRequest(keys, body, max_body_bytes=limits.max_body_bytes)
+    limit = limits.max_body_bytes
+    body = await open_body(request.stream(), WholeBody(max_bytes=limit))
+    opened = PlainServerRequest(keys, body, max_body_bytes=limit)
     return OpenedRequest(
-        message=bhttp.parse_request(opened.message, drops_connection_fields=True),
+        message=opened.message,
         key_id=opened.key_id,
         enc=opened.enc,
         media_type=PLAIN_RESPONSE_TYPE,

@@ -12,10 +12,14 @@ from typing import Any
 import httpx
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.requests import Request
+from starlette.types import Message
 
 from attestation.channel import (
     CHUNKED_REQUEST_TYPE,
     CHUNKED_RESPONSE_TYPE,
+    PLAIN_REQUEST_TYPE,
+    ChunkLimits,
     ClientRequest,
     KeyConfig,
     ServerKey,
@@ -24,7 +28,9 @@ from attestation.channel import (
 )
 from attestation.channel.padding import padded_length
 from gateway.attest import http_date
+from gateway.problems import GatewayError
 from gateway.worker.app import WorkerApp
+from gateway.worker.sealing import open_request
 from tests.gateway.support import (
     MODEL,
     HashEngine,
@@ -176,16 +182,38 @@ def test_another_key(worker: httpx.Client) -> None:
 
 def test_a_salt_that_is_not_understood_is_not_ignored(worker: httpx.Client) -> None:
     for salt in ("zz", "ab" * 65):
-        _, body = seal(worker, fields=(("starshade-cache-salt", salt),))
-        assert (post(worker, body).json()["code"]) == "malformed_inner"
+        answer = ask(worker, fields=(("starshade-cache-salt", salt),))
+        assert inner_code(answer) == (400, "malformed_inner")
 
 
 @pytest.mark.parametrize("priority", ["3", "-3", "+1", "", "1.0", "high"])
 def test_a_priority_that_is_not_understood_is_not_ignored(
     worker: httpx.Client, priority: str
 ) -> None:
-    _, body = seal(worker, fields=(("starshade-priority", priority),))
-    assert post(worker, body).json()["code"] == "malformed_inner"
+    answer = ask(worker, fields=(("starshade-priority", priority),))
+    assert inner_code(answer) == (400, "malformed_inner")
+
+
+@pytest.mark.parametrize("message", [b"", b"\x05nonsense", b"\x00\x07CONNECT\x05https\x00\x01/"])
+def test_what_is_no_request_is_said_inside(worker: httpx.Client, message: bytes) -> None:
+    sealed = ClientRequest(key_of(worker), rng=os.urandom)
+    answer = post(worker, sealed.seal_message(message))
+    assert answer.status_code == 200
+    response = bhttp.parse_response(sealed.response_opener().open_message(answer.content))
+    assert inner_code(response) == (400, "malformed_inner")
+
+
+async def test_no_more_is_read_of_a_plain_body_than_it_may_have() -> None:
+    pieces = iter([bytes(100)] * 11)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": next(pieces), "more_body": True}
+
+    headers = [(b"content-type", PLAIN_REQUEST_TYPE.encode())]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    with pytest.raises(GatewayError) as caught:
+        await open_request(request, {}, limits=ChunkLimits(max_body_bytes=1000), rng=os.urandom)
+    assert caught.value.code == "body_too_large"
 
 
 def test_too_much(worker: httpx.Client) -> None:
