@@ -87,7 +87,7 @@ class GatewaySettings:
     workers: Annotated[
         tuple[str, ...],
         Key(
-            "Workers to attest and use: `unix:/absolute/path` or `http://127.0.0.1:PORT`.",
+            "Workers to attest and use: `unix:/absolute/path` or `http://host:port`.",
             rules.each(rules.worker_address),
             secret=True,  # what is refused may be a URL with a password
         ),

@@ -97,10 +97,17 @@ def endorser_urls(value: object) -> str | None:
 
 
 def worker_address(value: object) -> str | None:
-    text = str(value)
-    if text.startswith("unix:/") or (text.startswith("http") and http_url(text) is None):
-        return None
-    return "want unix:/absolute/path or http://127.0.0.1:PORT"
+    """No https: what goes there is sealed, and the key to it attested."""
+    text, parts = str(value), _split(value)
+    is_url = (
+        parts is not None
+        and text == f"http://{parts.netloc}"
+        and http_url(text) is None
+        and bool(parts.port)
+        and host(parts.hostname) is None
+    )
+    is_path = text.startswith("unix:/") and len(text) > len("unix:/")
+    return None if is_url or is_path else "want unix:/absolute/path or http://host:port"
 
 
 def upstream_address(value: object) -> str | None:

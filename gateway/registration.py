@@ -4,7 +4,8 @@ A registered worker is trusted no more than any other: it serves once it has att
 forgotten when the gateway ends; whoever starts workers registers them anew.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from gateway.worker_node import WorkerAttestation, WorkerNode
 from gateway.workers import WorkerDirectory
 
 MAX_WORKERS: Final = 256
+_NO_NAME: Final = re.compile(r"[^a-z0-9._-]+")
+_MAX_NAME_CHARS: Final = 60  # and a number behind them: an identifier has 64
 
 
 class WorkerRegistry:
@@ -50,7 +53,8 @@ class WorkerRegistry:
             raise GatewayError(
                 "invalid_value", f"There are {MAX_WORKERS} workers already.", param="address"
             )
-        name = self._names[address] = self._free_name(address)
+        taken = {node.name for node in self._directory.nodes}
+        name = self._names[address] = _free_name(address, taken)
         node = self._directory.add(name, self._attestation(address))
         self._audit.append(WORKER_REGISTERED, {"worker": name})
         return node
@@ -68,14 +72,24 @@ class WorkerRegistry:
         name = self._names.get(address)
         return next((node for node in self._directory.nodes if node.name == name), None)
 
-    def _free_name(self, address: str) -> str:
-        taken, base = {node.name for node in self._directory.nodes}, name_of(address)
-        names = (base, *(f"{base}:{number}" for number in range(1, MAX_WORKERS + 1)))
-        return next(name for name in names if name not in taken)
+
+def named(addresses: Iterable[str]) -> dict[str, str]:
+    """Address to name, one entry per address; equal names are told apart by a number."""
+    names: dict[str, str] = {}
+    for address in addresses:
+        if address not in names:
+            names[address] = _free_name(address, names.values())
+    return names
 
 
-def name_of(address: str) -> str:
-    """`worker-0` of `unix:/run/worker-0.sock`, `127.0.0.1:9000` of `http://127.0.0.1:9000`."""
+def _free_name(address: str, taken: Collection[str]) -> str:
+    """An identifier: `worker-0` of `unix:/run/worker-0.sock`, `127.0.0.1-9000` of
+    `http://127.0.0.1:9000`.
+    """
     if address.startswith(UNIX_SCHEME):
-        return Path(address.removeprefix(UNIX_SCHEME)).stem
-    return address.partition("://")[2]
+        text = Path(address.removeprefix(UNIX_SCHEME)).stem
+    else:
+        text = address.partition("://")[2]
+    base = _NO_NAME.sub("-", text.lower()).strip("._-")[:_MAX_NAME_CHARS] or "worker"
+    names = (base, *(f"{base}-{number}" for number in range(1, len(taken) + 1)))
+    return next(name for name in names if name not in taken)

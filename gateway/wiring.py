@@ -7,8 +7,6 @@ import os
 import random
 import secrets
 import time
-from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -60,7 +58,7 @@ from gateway.process import (
 )
 from gateway.quotas import Quotas, three_quarters
 from gateway.receipts import ReceiptBook
-from gateway.registration import WorkerRegistry, name_of
+from gateway.registration import WorkerRegistry, named
 from gateway.relay import Relay
 from gateway.services import Services
 from gateway.trust import Trust, TrustSource, load_denied
@@ -110,7 +108,7 @@ def build_gateway_app(
     def attestation(address: str) -> LiveAttestation:
         return _attestation(address, config, trust, verified, clocks)
 
-    configured = node_ids(config.gateway.workers)
+    configured = named(config.gateway.workers)
     directory = WorkerDirectory(
         [(node_id, attestation(address)) for address, node_id in configured.items()],
         utc_now=utc_now,
@@ -336,13 +334,3 @@ def _salt_secret(config: StarshadeConfig) -> bytes:
         if not path.exists() or path.stat().st_size != SALT_BYTES:
             write_atomic(path, secrets.token_bytes(SALT_BYTES))
         return path.read_bytes()
-
-
-def node_ids(addresses: Sequence[str]) -> dict[str, str]:
-    """Address to name, one entry per address; equal names are told apart by a number."""
-    unique = dict.fromkeys(addresses)
-    short = Counter(map(name_of, unique))
-    return {
-        address: f"{name}:{number}" if short[name := name_of(address)] > 1 else name
-        for number, address in enumerate(unique)
-    }

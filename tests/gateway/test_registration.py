@@ -11,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from gateway import config_rules
 from gateway.audit_cli import audit
 from gateway.auth import Scope
 from gateway.db import ApiKeyStore, open_engine
+from gateway.registration import named
 from tests.gateway.support import (
     HashEngine,
     Stack,
@@ -99,7 +101,39 @@ def test_only_operators_may(stack: Stack) -> None:
     assert set(states(stack)) == {"worker-0"}
 
 
-@pytest.mark.parametrize("address", ["ftp://x", "unix:relative", "http://a:b@c", ""])
+def test_workers_of_equal_socket_names_are_told_apart() -> None:
+    addresses = ("unix:/a/w.sock", "unix:/b/w.sock", "http://127.0.0.1:9000", "unix:/a/w.sock")
+    assert named(addresses) == {
+        "unix:/a/w.sock": "w",
+        "unix:/b/w.sock": "w-1",
+        "http://127.0.0.1:9000": "127.0.0.1-9000",
+    }
+
+
+@pytest.mark.parametrize(
+    "address", ['unix:/a/W"0 \n.sock', "http://[::1]:9000", "unix:/...", "unix:/" + "w" * 99]
+)
+def test_a_name_may_stand_in_a_path_and_in_a_label(address: str) -> None:
+    names = named([address, address.replace("/", "//")]).values()
+    assert len(set(names)) == len(names)
+    assert all(config_rules.identifier(name) is None for name in names)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://x",
+        "unix:relative",
+        "unix:/",
+        "http://a:b@c:1",
+        "https://127.0.0.1:9000",
+        "http://127.0.0.1",
+        "http://127.0.0.1:9000/",
+        "http://127.0.0.1:9000/a?b",
+        'http://a"b:9000',
+        "",
+    ],
+)
 def test_an_address_that_is_none(stack: Stack, admin: dict[str, str], address: str) -> None:
     assert ask(stack, "POST", address, admin).status_code == 400
     gone = ask(stack, "DELETE", address, admin)

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.wiring import node_ids
 from tests.gateway.support import running_stack
 
 
@@ -20,15 +19,6 @@ def test_a_damaged_salt_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     with running_stack(tmp_path) as stack:
         assert stack.chat().status_code == 200
         assert stack.config.paths.salt_key.stat().st_size == 32
-
-
-def test_workers_of_equal_socket_names_are_told_apart() -> None:
-    addresses = ("unix:/a/w.sock", "unix:/b/w.sock", "http://127.0.0.1:9000", "unix:/a/w.sock")
-    assert node_ids(addresses) == {
-        "unix:/a/w.sock": "w:0",
-        "unix:/b/w.sock": "w:1",
-        "http://127.0.0.1:9000": "127.0.0.1:9000",
-    }
 
 
 def test_all_workers_share_one_cache_and_attestation_fills_it(tmp_path: Path) -> None:
