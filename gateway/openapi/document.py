@@ -15,7 +15,13 @@ Json = dict[str, Any]
 
 _API_VERSION: Final = "1"
 _KEY: Final = "apiKey"
+_SECURITY: Final[dict[bool | None, list[Json]]] = {
+    True: [{_KEY: []}],
+    None: [{}, {_KEY: []}],
+    False: [],
+}
 _TEXTS: Final = {
+    304: "It is as the ETag says.",
     400: "The request is not valid, or cannot be done.",
     401: "No API key, or one that is not known.",
     403: "The API key may not do this.",
@@ -26,7 +32,7 @@ _TEXTS: Final = {
     413: "It is too large.",
     415: "Another media type is taken here.",
     421: "This host is not served here.",
-    422: "It is sealed to a key that is not known here.",
+    422: "It is sealed to a key that is not known here, or the answer cannot have its form.",
     429: "This tenant has asked for too much.",
     499: "The client has gone away.",
     500: "The gateway failed.",
@@ -61,7 +67,7 @@ def _described(operation: Operation) -> Json:
     described: Json = {
         "operationId": _operation_id(operation),
         "summary": operation.summary,
-        "security": [{_KEY: []}] if operation.needs_key else [],
+        "security": _SECURITY[operation.needs_key],
         "responses": {
             "200": {"description": "As asked.", "content": answers},
             **{str(status): _refused(operation, status) for status in sorted(operation.statuses)},
@@ -85,12 +91,14 @@ def _body(operation: Operation) -> Json | None:
 
 
 def _refused(operation: Operation, status: int) -> Json:
+    """One of `/v1/` has OpenAI's shape, but for the key error of EHBP."""
+    if status < 400:
+        return {"description": _TEXTS[status]}
     is_openai = operation.path.startswith("/v1/")
-    media_type, name = (JSON, "Error") if is_openai else (PROBLEM_MEDIA_TYPE, "Problem")
-    return {
-        "description": _TEXTS[status],
-        "content": {media_type: {"schema": ref(name)}},
-    }
+    content = {JSON: {"schema": ref("Error")}} if is_openai else {}
+    if not is_openai or status == 422:
+        content[PROBLEM_MEDIA_TYPE] = {"schema": ref("Problem")}
+    return {"description": _TEXTS[status], "content": content}
 
 
 def _operation_id(operation: Operation) -> str:

@@ -13,8 +13,9 @@ EVENTS: Final = "text/event-stream"
 OHTTP_KEYS: Final = "application/ohttp-keys"
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
 _KEYED: Final = (401, 403, 421, 429, 499, 500, 503)  # of all that needs a key
-_SENT: Final = (400, 404, 408, 409, 412, 413, 415, 502)  # of what is sent on to a worker
+_SENT: Final = (400, 404, 408, 409, 412, 413, 415, 422, 502)  # of what is sent on to a worker
 _SEALED: Final = (400, 408, 409, 412, 413, 415, 421, 422, 499, 500, 502, 503)
+_PASSED_ON: Final = (401, 403, 429)  # of sealed requests that only workers open
 _OPEN: Final = (421, 500, 503)
 
 
@@ -35,7 +36,7 @@ class Operation:
     summary: str
     answers: dict[str, Json]
     statuses: tuple[int, ...]
-    needs_key: bool = False
+    needs_key: bool | None = False  # None: outside the seal only where it is passed on
     parameters: tuple[Json, ...] = ()
     takes: tuple[str, ...] = ()  # media types of a body that is no JSON
 
@@ -97,6 +98,12 @@ _ADDRESS: Final[Json] = {
     "in": "query",
     "required": True,
     "schema": {"type": "string", "minLength": 1},
+}
+_MODEL: Final[Json] = {
+    "name": "model",
+    "in": "query",
+    "description": "Where only workers open requests: the keys of those that serve it.",
+    "schema": STRING,
 }
 _NODE: Final[Json] = {"name": "node", "in": "query", "schema": STRING}
 _NODE_ENTRY: Final = closed(
@@ -186,7 +193,8 @@ OPERATIONS: Final = (
         path="/.well-known/ohttp-gateway",
         summary="The keys that sealed requests are opened with",
         answers={OHTTP_KEYS: BINARY},
-        statuses=_OPEN,
+        statuses=(304, 404, *_OPEN),
+        parameters=(_MODEL,),
     ),
     *(
         Operation(
@@ -194,7 +202,8 @@ OPERATIONS: Final = (
             method="post",
             summary="One sealed request, plain or chunked [RFC 9458]",
             answers={"message/ohttp-res": BINARY, "message/ohttp-chunked-res": BINARY},
-            statuses=_SEALED,
+            statuses=(*_SEALED, *_PASSED_ON),
+            needs_key=None,
             takes=("message/ohttp-req", "message/ohttp-chunked-req"),
         )
         for path in ("/.well-known/ohttp-gateway", "/ohttp")
@@ -203,7 +212,7 @@ OPERATIONS: Final = (
         path="/.well-known/hpke-keys",
         summary="The key that EHBP seals to",
         answers={OHTTP_KEYS: BINARY},
-        statuses=_OPEN,
+        statuses=(304, 404, *_OPEN),
     ),
     Operation(
         path="/",

@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from starlette.routing import Route
 
+from attestation.channel import CHUNKED_REQUEST_TYPE
 from gateway.app import ROUTES
+from gateway.auth import Scope
 from gateway.endpoints import ENDPOINTS, Endpoint
 from gateway.openapi import openapi_document
 from gateway.problems import GatewayError
-from tests.gateway.support import MODEL, Stack, running_stack
+from tests.gateway.doors.clients import post_ehbp
+from tests.gateway.support import MODEL, Stack, make_key, running_stack
 
 FOLDER = Path(__file__).parent / "description"
 MAX_EXAMPLES = 2  # of each operation; by hand, more find more
@@ -49,6 +53,38 @@ def test_another_method_is_told_which_there_are(stack: Stack, route: Route) -> N
     assert answer.status_code == 405
     allowed = set(answer.headers["allow"].split(", ")) - {"HEAD"}
     assert allowed == {method.upper() for method in documented}
+
+
+def _require_described(answer: httpx.Response, status: int) -> None:
+    request = answer.request
+    operation = openapi_document()["paths"][request.url.path][request.method.lower()]
+    content = operation["responses"][str(answer.status_code)].get("content", {})
+    assert answer.status_code == status
+    assert set(content) == set() if status == 304 else answer.headers["content-type"] in content
+    assert set(request.url.params) <= {p["name"] for p in operation.get("parameters", ())}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_how_keys_that_are_unknown_are_refused_is_described(
+    stack: Stack, endpoint: Endpoint
+) -> None:
+    body = b"\0\0\0\x20" + bytes(32)
+    _require_described(post_ehbp(stack, body, b"x" * 32, path=endpoint.path), 422)
+
+
+def test_how_what_is_sealed_is_refused_is_described(tmp_path: Path) -> None:
+    keys, sealed = "/.well-known/ohttp-gateway", {"content-type": CHUNKED_REQUEST_TYPE}
+    with running_stack(tmp_path, gateway__mode="pass-through") as stack:
+        etag = stack.client.get(keys).headers["etag"]
+        metrics = make_key(stack.config, tenant="ops", scopes=[Scope.METRICS])
+        _require_described(stack.client.get(keys, headers={"if-none-match": etag}), 304)
+        _require_described(stack.client.get(keys, params={"model": "other"}), 404)
+        _require_described(stack.client.get("/.well-known/hpke-keys"), 404)
+        for path in (keys, "/ohttp"):
+            for key, status in (("nobody", 401), (metrics, 403)):
+                headers = {"authorization": f"Bearer {key}", **sealed}
+                answer = stack.client.post(path, content=b"x", headers=headers)
+                _require_described(answer, status)
 
 
 def _cases(endpoint: Endpoint) -> Any:
