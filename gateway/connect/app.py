@@ -1,13 +1,14 @@
 """What does `starshade connect` serve on this machine?
 
 Any process of this machine may use it, so it is not for web pages: a page can send requests to a
-port of this machine, and point a name of its own at it, but it cannot choose the Host and Origin
-headers that its browser sends.
+port of this machine, and point a name of its own at it, but it cannot choose the Host, Origin and
+Sec-Fetch-Site headers that its browser sends.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from attestation.transport import EvidenceRefused, SessionKeeper
 from gateway.config_rules import loopback_host
-from gateway.connect.forward import Forwarder, refusal
+from gateway.connect.forward import PATH_PREFIX, Forwarder, refusal
 from gateway.connect.watch import Watch
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
 from gateway.limits import BodyLimit, RequestLimits
@@ -30,6 +31,7 @@ from gateway.worker_node import RAN_OUT_CODES
 
 MAX_BODY_BYTES: Final = 64 << 20  # the gateway has a limit of its own
 METHODS: Final = ["GET", "POST", "DELETE"]
+RAN_OUT_S: Final = 30.0  # for answers under a verdict that ran out
 
 
 class ConnectApp:
@@ -41,7 +43,7 @@ class ConnectApp:
         self._watch = watch
         app = Starlette(
             routes=[
-                Route("/v1/{path:path}", self._forward, methods=METHODS),
+                Route(f"{PATH_PREFIX}/{{path:path}}", self._forward, methods=METHODS),
                 Route("/verdict", self._verdict),
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
@@ -65,23 +67,27 @@ class ConnectApp:
         await self._app(scope, receive, send)
 
     def on_refused(self, refused: EvidenceRefused) -> None:
-        """From any thread: answers under way end, unless the Evidence merely ran out."""
+        """From any thread: answers under way end, in a while where Evidence merely ran out."""
         if self._loop is None:
             return
+        after_s = RAN_OUT_S if refused.code in RAN_OUT_CODES else 0.0
+        interrupt = partial(self._forwarder.streams.interrupt, refusal(refused), after_s=after_s)
         self._loop.call_soon_threadsafe(self._watch.wake.set)
-        if refused.code not in RAN_OUT_CODES:
-            self._loop.call_soon_threadsafe(self._forwarder.streams.interrupt, refusal(refused))
+        self._loop.call_soon_threadsafe(interrupt)
+
+    def _on_lapsed(self) -> None:
+        """The verdict has ended, and nobody gave another."""
+        self._forwarder.streams.interrupt(_no_verdict(), after_s=RAN_OUT_S)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        watching = asyncio.ensure_future(self._watch.run())
+        watching = asyncio.ensure_future(self._watch.run(on_lapsed=self._on_lapsed))
         try:
             yield
         finally:
             watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            await asyncio.wait([watching])
             await self._forwarder.client.aclose()
 
     async def _forward(self, request: Request) -> Response:
@@ -91,7 +97,7 @@ class ConnectApp:
         """The one that requests are sealed under now."""
         session = self._keeper.session
         if session is None:
-            raise GatewayError("upstream_verification_failed", "There is no verdict now.")
+            raise _no_verdict()
         return JSONResponse(session.result.to_dict(), headers={"cache-control": "no-store"})
 
     async def _healthz(self, _request: Request) -> Response:
@@ -104,7 +110,10 @@ class ConnectApp:
 
 
 class OwnMachineOnly:
-    """Refuses web pages: another Host than this machine's own, and any Origin."""
+    """Refuses web pages: another Host than this machine's own, any Origin, and any other site.
+
+    What a page only shows, such as an image, is asked for without an Origin.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -116,10 +125,15 @@ class OwnMachineOnly:
         await self._app(scope, receive, send)
 
 
+def _no_verdict() -> GatewayError:
+    return GatewayError("upstream_verification_failed", "There is no verdict now.")
+
+
 def _foreign(headers: Headers) -> GatewayError | None:
     if loopback_host(host_name(headers.get("host", ""))) is not None:
         return GatewayError("unknown_host", "This port answers to this machine's own names alone.")
-    if "origin" in headers:
+    site = headers.get("sec-fetch-site", "none")  # "none" is the person, by the address bar
+    if "origin" in headers or site not in ("none", "same-origin"):
         return GatewayError("origin_not_allowed", "This port is not for web pages.")
     return None
 

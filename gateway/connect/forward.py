@@ -21,10 +21,11 @@ from attestation.transport import (
 )
 from gateway import sse
 from gateway.auth import KEY_PREFIX
-from gateway.connect.streams import Streams
+from gateway.connect.streams import Stream, Streams
 from gateway.problems import GatewayError, openai_body
 from gateway.streaming import StreamedBody, until_disconnected
 
+PATH_PREFIX: Final = "/v1"  # the local one
 _HOP_BY_HOP: Final = frozenset(  # [RFC 9110 sec. 7.6.1]
     {
         "connection",
@@ -43,13 +44,12 @@ _HOP_BY_HOP: Final = frozenset(  # [RFC 9110 sec. 7.6.1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarder:
-    """``key`` is for requests that bring none; ``path_prefix`` is the local one, /v1."""
+    """``key`` is for requests that bring none."""
 
     client: httpx.AsyncClient
     target: EvidenceUrl
     key: str | None = field(repr=False)
     streams: Streams
-    path_prefix: str = "/v1"
 
     async def forward(self, request: Request) -> Response:
         """Raises: GatewayError."""
@@ -62,17 +62,21 @@ class Forwarder:
         )
         if "user-agent" not in request.headers:
             outgoing.headers.pop("user-agent", None)  # httpx's own
+        stream = self.streams.open()
         try:
-            async with self.streams.one():
+            async with stream.interruptible():
                 opening = self.client.send(outgoing, stream=True)
                 response = await until_disconnected(request.receive, opening)
-        except httpx.HTTPError as err:
-            raise refusal(err) from None
-        return _Forwarded(response, self.streams)
+        except BaseException as err:
+            stream.close()
+            if isinstance(err, httpx.HTTPError):
+                raise refusal(err) from None
+            raise
+        return _Forwarded(response, stream)
 
     def _url(self, request: Request) -> str:
         raw_path: bytes = request.scope.get("raw_path") or request.url.path.encode()
-        path = raw_path.decode("ascii").removeprefix(self.path_prefix)
+        path = raw_path.decode("ascii").removeprefix(PATH_PREFIX)
         query = request.scope["query_string"].decode("ascii")
         suffix = f"?{query}" if query else ""
         return f"{self.target.origin}{self.target.path_prefix}{path}{suffix}"
@@ -94,14 +98,16 @@ class Forwarder:
 class _Forwarded(StreamedBody):
     """The gateway's answer with its own status and headers, piece by piece."""
 
-    def __init__(self, response: httpx.Response, streams: Streams) -> None:
+    def __init__(self, response: httpx.Response, stream: Stream) -> None:
         media_type = response.headers.get("content-type", "")
         is_stream = media_type.partition(";")[0].strip() == sse.MEDIA_TYPE
         super().__init__(
-            _pieces(response, streams, is_stream=is_stream),
-            on_close=response.aclose,
+            _pieces(response, stream, is_stream=is_stream),
+            on_close=self._close,
             media_type=media_type,
         )
+        self._response = response
+        self._stream = stream
         self.status_code = response.status_code
         self.raw_headers = [
             (name.lower(), value)
@@ -109,12 +115,16 @@ class _Forwarded(StreamedBody):
             if name.lower().decode("ascii") not in _HOP_BY_HOP
         ]
 
+    async def _close(self) -> None:
+        self._stream.close()
+        await self._response.aclose()
+
 
 async def _pieces(
-    response: httpx.Response, streams: Streams, *, is_stream: bool
+    response: httpx.Response, stream: Stream, *, is_stream: bool
 ) -> AsyncGenerator[bytes, None]:
     try:
-        async with streams.one():
+        async with stream.interruptible():
             async for piece in response.aiter_raw():
                 yield piece
     except (httpx.HTTPError, GatewayError) as err:

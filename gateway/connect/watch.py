@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestation.transport import EvidenceRefused, GatewayUnavailable, SessionKeeper
+from gateway.faults import describe_fault
 
 REFUSED_RETRY: Final = timedelta(seconds=10)
 FIRST_RETRY: Final = timedelta(seconds=1)
@@ -27,15 +28,18 @@ class Watch:
     tell: Callable[[str], None]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        trouble, num_silent = "", 0
+    async def run(self, *, on_lapsed: Callable[[], None] = lambda: None) -> None:
+        """Until cancelled; ``on_lapsed`` is called when there is no verdict any more."""
+        trouble, num_silent, had_session = "", 0, False
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause(trouble, num_silent).total_seconds()):
                     await self.wake.wait()
             self.wake.clear()
             session = self.keeper.session
+            if session is None and had_session:
+                on_lapsed()
+            had_session = session is not None
             if session is not None and self.utc_now() < session.refresh_due and not trouble:
                 continue  # a request has renewed it meanwhile
             try:
@@ -44,19 +48,22 @@ class Watch:
                 if err.code != trouble:
                     self.tell(f"REFUSED: {err}; requests are refused until it passes again")
                 trouble, num_silent = err.code, 0
-            except GatewayUnavailable as err:
+            except Exception as err:  # nobody answers, or a fault: this task must not end unseen
                 if not num_silent:
-                    self.tell(f"cannot verify now: {err}; the last verdict holds to its end")
-                trouble, num_silent = err.code, num_silent + 1
+                    said = err if isinstance(err, GatewayUnavailable) else describe_fault(err)
+                    self.tell(f"cannot verify now: {said}; the last verdict holds to its end")
+                trouble, num_silent = "unavailable", num_silent + 1
             else:
                 if trouble:
                     self.tell(f"verified again, until {renewed.not_after:%H:%M:%S} UTC")
                 trouble, num_silent = "", 0
 
     def _pause(self, trouble: str, num_silent: int) -> timedelta:
-        if num_silent:
-            return min(FIRST_RETRY * 2.0 ** min(num_silent - 1, 10), LAST_RETRY)
         session = self.keeper.session
+        if num_silent:
+            pause = min(FIRST_RETRY * 2.0 ** min(num_silent - 1, 10), LAST_RETRY)
+            left = pause if session is None else session.not_after - self.utc_now()
+            return max(min(pause, left), timedelta())
         if trouble or session is None:
             return REFUSED_RETRY if trouble else FIRST_RETRY
         return max(session.refresh_due - self.utc_now(), timedelta())

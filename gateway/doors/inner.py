@@ -34,7 +34,7 @@ def note_principal(scope: Scope) -> None:
 
 def has_principal(scope: Scope) -> bool:
     """Whether it is known who sent the request; one of nobody's ran nothing that counts."""
-    return scope.get(_HAS_PRINCIPAL, False)
+    return _HAS_PRINCIPAL in scope
 
 
 def inner_scope(outer: Scope, message: bhttp.Request, *, door: str) -> Scope:

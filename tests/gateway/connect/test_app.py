@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -147,14 +148,23 @@ def test_without_a_kept_key_nothing_is_added(connected: Connected) -> None:
         ({"host": "evil.example:8445"}, 421, "unknown_host"),
         ({"origin": "https://evil.example"}, 403, "origin_not_allowed"),
         ({"origin": "null"}, 403, "origin_not_allowed"),
+        ({"sec-fetch-site": "cross-site"}, 403, "origin_not_allowed"),
+        ({"sec-fetch-site": "same-site"}, 403, "origin_not_allowed"),
     ],
 )
 def test_web_pages_are_refused(
     connected: Connected, headers: dict[str, str], status: int, code: str
 ) -> None:
-    response = connected.client.post("/v1/chat/completions", content=SECRET, headers=headers)
-    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    for method in ("GET", "POST"):
+        response = connected.client.request(method, "/v1/models", headers=headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert connected.remote.gateway.posted == []
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_a_person_may_open_an_address_in_a_browser(connected: Connected, site: str) -> None:
+    response = connected.client.get("/verdict", headers={"sec-fetch-site": site})
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -255,6 +265,22 @@ def test_a_refusal_ends_streams_under_way_within_a_second(
     assert error["code"] == "upstream_verification_failed"
     assert b"[DONE]" not in rest
     wait_until(lambda: connected.streams.num_open == 0)
+
+
+def test_evidence_that_ran_out_leaves_streams_some_time(
+    streaming: tuple[Connected, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.connect.app.RAN_OUT_S", 0.3)
+    connected, _gate = streaming
+    with connected.client.stream("POST", "/v1/chat/completions", content=b"{}") as response:
+        pieces = response.iter_raw()
+        next(pieces)
+        began_s = time.monotonic()
+        connected.app.on_refused(EvidenceRefused("keyset_expired", "it has expired", None))
+        rest = b"".join(pieces)
+    assert time.monotonic() - began_s >= 0.3
+    error = json.loads(rest.removeprefix(b"data: "))["error"]
+    assert error["code"] == "upstream_verification_failed"
 
 
 def test_a_client_that_leaves_ends_the_stream_behind_it(
