@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -40,10 +39,16 @@ class Failure(click.ClickException):
         self.next_step = next_step
 
     def show(self, file: IO[Any] | None = None) -> None:
-        out = sys.stderr if file is None else file
-        click.echo(f"error: {self.message}" + (f" [{self.code}]" if self.code else ""), file=out)
+        say(f"error: {self.message}" + (f" [{self.code}]" if self.code else ""), file=file)
         if self.next_step:
-            click.echo(f"next:  {self.next_step}", file=out)
+            say(f"next:  {self.next_step}", file=file)
+
+
+def say(text: str, *, file: IO[Any] | None = None) -> None:
+    """Lines on standard error, or in ``file``; a terminal's own controls are never passed on."""
+    from attestation.commands.render import plain_lines
+
+    click.echo(plain_lines(text), file=file, err=file is None)
 
 
 class LazyGroup(click.Group):

@@ -26,6 +26,11 @@ def plain(text: str) -> str:
     )
 
 
+def plain_lines(text: str) -> str:
+    """The same for several lines, where their ends are the program's own."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
 def plain_text(text: str, style: str = "") -> Text:
     """For text that may have come with the Evidence: neither markup nor control of the terminal."""
     return Text(plain(text), style=style)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config
+from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config, say
 from gateway.config import StarshadeConfig
 from gateway.config_rules import loopback_host
 from gateway.faults import os_error_text
@@ -123,7 +123,6 @@ def run(target: Target, *, host: str, port: int) -> None:
     from gateway.sockets import SocketTaken, listen_tcp
     from telemetry.logs import configure_logging
 
-    console = _console()
     hooks = _Hooks()
     keeper = _keeper(target, hooks)
     session = _verify(keeper, target)
@@ -140,8 +139,8 @@ def run(target: Target, *, host: str, port: int) -> None:
     configure_logging()
     for number in (signal.SIGTERM, signal.SIGINT):  # the server raises it again once it stopped
         signal.signal(number, _exit)
-    hooks.app = _app(keeper, target, console)
-    _announce(console, target, session, host, port)
+    hooks.app = _app(keeper, target)
+    _announce(target, session, host, port)
     run_app(hooks.app, listener, drain_s=DRAIN_S)
 
 
@@ -154,20 +153,6 @@ class _Hooks:
     def on_refused(self, refused: "EvidenceRefused") -> None:
         if self.app is not None:
             self.app.on_refused(refused)
-
-
-class _Console:
-    """Plain lines on standard error; a terminal's own controls are never passed on."""
-
-    def say(self, text: str) -> None:
-        from attestation.commands.render import plain
-
-        for line in text.split("\n"):
-            click.echo(plain(line), err=True)
-
-
-def _console() -> _Console:
-    return _Console()
 
 
 def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
@@ -197,7 +182,7 @@ def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
 
 def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
     """Shows the verdict, good or bad. Raises: Failure for anything but a good one."""
-    from attestation.commands.render import show_verdict
+    from attestation.commands.render import plain, show_verdict
     from attestation.transport import EvidenceRefused, GatewayUnavailable
 
     try:
@@ -210,17 +195,19 @@ def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
         raise _unavailable(err) from err
     if session.is_blind:
         show_verdict(session.gateway_result)
-        click.echo(f"\nit opens nothing; requests are sealed to {session.sealed_to.replica}:")
+        sealed_to = plain(session.sealed_to.replica)
+        click.echo(f"\nit opens nothing; requests are sealed to {sealed_to}:")
     show_verdict(session.result)
     return session
 
 
 def _refused(err: "EvidenceRefused", target: Target) -> Failure:
     from attestation.commands.common import code_exit
+    from attestation.commands.render import plain
 
     is_simulated = err.code == "untrusted_root" and target.policy == "production"
     return Failure(
-        f"{err}; nothing was sent to it",
+        f"{plain(str(err))}; nothing was sent to it",
         exit_code=ExitCode(code_exit(err.code)),
         code=err.code,
         next_step="a simulated TEE passes --policy development alone, and protects nothing"
@@ -238,7 +225,7 @@ def _unavailable(err: "GatewayUnavailable") -> Failure:
     )
 
 
-def _app(keeper: "SessionKeeper", target: Target, console: _Console) -> "ConnectApp":
+def _app(keeper: "SessionKeeper", target: Target) -> "ConnectApp":
     from attestation.transport import async_client_over, gateway_source
     from gateway.connect.app import ConnectApp
     from gateway.connect.forward import Forwarder
@@ -252,13 +239,13 @@ def _app(keeper: "SessionKeeper", target: Target, console: _Console) -> "Connect
         key=target.key,
         streams=Streams(),
     )
-    return ConnectApp(forwarder, keeper, Watch(keeper=keeper, utc_now=utc_now, tell=console.say))
+    return ConnectApp(forwarder, keeper, Watch(keeper=keeper, utc_now=utc_now, tell=say))
 
 
-def _announce(console: _Console, target: Target, session: "Session", host: str, port: int) -> None:
+def _announce(target: Target, session: "Session", host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     keys = f"requests without a key of their own get yours ({KEY_VARIABLE} or --key-file)"
-    console.say(
+    say(
         f"\nverified {target.url} ({session.gateway.mode}), good until "
         f"{session.not_after:%H:%M:%S} UTC and renewed before that\n"
         f"listening: OPENAI_BASE_URL=http://{shown}:{port}/v1\n"
@@ -272,15 +259,14 @@ def _key(key_file: Path | None, config: StarshadeConfig | None) -> str | None:
 
     Raises: Failure.
     """
-    if key_file is None and (given := environment().get(KEY_VARIABLE)):
-        return given.strip()
+    if key_file is None and (given := environment().get(KEY_VARIABLE, "").strip()):
+        return given
     kept = None if config is None else config.paths.dev_api_key
     path = key_file or (kept if kept is not None and kept.is_file() else None)
     if path is None:
         return None
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_BYTES).decode("ascii").strip()
+        return _key_in(path)
     except (OSError, ValueError) as err:
         raise Failure(
             f"no API key can be read from {path}",
@@ -288,6 +274,16 @@ def _key(key_file: Path | None, config: StarshadeConfig | None) -> str | None:
             code="invalid_api_key",
             next_step="name a file that holds the key alone",
         ) from err
+
+
+def _key_in(path: Path) -> str:
+    """Raises: OSError; ValueError for anything but one key."""
+    with path.open("rb") as file:
+        data = file.read(MAX_KEY_BYTES + 1)
+    if len(data) > MAX_KEY_BYTES:
+        raise ValueError("too long for a key")
+    (key,) = data.decode("ascii").split()
+    return key
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -185,18 +185,18 @@ def _show(findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from attestation.commands.render import print_parts
+    from attestation.commands.render import plain, plain_lines, plain_text, print_parts
 
     table = Table(box=None, pad_edge=False)
     for column in ("what", "is", "found"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        found = Text(finding.found)
+        found = Text(plain_lines(finding.found))
         if finding.outcome != "ok":
-            found.append(f" [{finding.code}]", style="dim")
-            found.append(f"\nnext: {finding.next_step}", style="bold")
+            found.append(plain(f" [{finding.code}]"), style="dim")
+            found.append(plain_lines(f"\nnext: {finding.next_step}"), style="bold")
         word = Text(_WORDS[finding.outcome], style=_STYLES[finding.outcome])
-        table.add_row(finding.name, word, found)
+        table.add_row(plain_text(finding.name), word, found)
     print_parts(table, Text(_summary(findings), style="bold"))
 
 

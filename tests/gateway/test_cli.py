@@ -126,6 +126,12 @@ def test_a_failure_without_words_of_the_system_names_its_type() -> None:
         _explained(serve, next_step="")
 
 
+def test_a_failure_says_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    Failure("\x1b[2J two\nlines", exit_code=ExitCode.USAGE, code="x", next_step="\x9b1m").show()
+    shown = capsys.readouterr().err
+    assert shown == "error: \\x1b[2J two\nlines [x]\nnext:  \\x9b1m\n"
+
+
 def test_strangers_cannot_fill_the_log() -> None:
     code = """
 import logging

@@ -65,6 +65,7 @@ class AttestedGateway:
     flip_bit: bool = False  # of the quote
     workers: tuple[str, ...] = ()  # behind a gateway that passes through, which has no key then
     worker_mode: Mode = "pass-through"
+    replica: str | None = None  # what every keyset says instead of the name
     flipped_workers: tuple[str, ...] = ()  # whose quote has a bit flipped
     attest_delay_s: float = 0.0
     media_type: str = "text/plain"  # of answers
@@ -102,7 +103,7 @@ class AttestedGateway:
         key = OhttpKey(key_id=config.key_id, kem=config.kem_id, config_sha256=config.sha256)
         keyset = build_keyset(
             not_after=now + self.keyset_lifetime,
-            replica=worker or "gateway",
+            replica=self.replica or worker or "gateway",
             mode=self.mode if worker is None else self.worker_mode,
             ohttp=[] if worker is None and self.workers else [key],
             tls=[TlsKey(spki_sha256=spki.hex(), host="127.0.0.1")] if worker is None else [],

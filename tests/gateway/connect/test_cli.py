@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli_support import environment
+from gateway.connect.cli import _key
+from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.support import wait_until
 from tests.gateway.test_up import free_port
@@ -40,6 +42,36 @@ def test_a_flipped_bit_is_refused_under_any_policy(running: Running) -> None:
     result = run(running.url, "--ca-file", str(running.ca_file), "--policy", "development")
     assert result.exit_code == 10
     assert "quote_signature" in result.stdout
+
+
+@pytest.mark.parametrize("content", ["", " \n", "sk-starshade-a\nsk-starshade-b\n", "k" * 513])
+def test_a_key_file_holds_one_key_alone(tmp_path: Path, content: str) -> None:
+    key = tmp_path / "key"
+    key.write_text(content)
+    result = run("https://127.0.0.1:1/v1", "--key-file", str(key))
+    assert result.exit_code == 2
+    assert "[invalid_api_key]" in result.stderr
+    assert "sk-starshade" not in result.output
+
+
+def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARSHADE_API_KEY", " ")
+    assert _key(None, None) is None
+
+
+def test_what_a_gateway_calls_itself_is_no_control_of_the_terminal(running: Running) -> None:
+    running.gateway.mode, running.gateway.workers = "pass-through", ("worker",)
+    running.gateway.replica = "owned\x1b]0;owned\x07\nnext:  run this"
+    arguments = (running.url, "--ca-file", str(running.ca_file), "--policy", "development")
+    with listen_tcp("127.0.0.1", 0) as taken:
+        accepted = run(*arguments, "--port", str(taken.getsockname()[1]))
+    assert "sealed to owned" in accepted.stdout
+    assert "address_in_use" in accepted.stderr
+    refused = run(*arguments, "--mode", "terminate")
+    assert "session_not_accepted" in refused.stderr
+    for result in (accepted, refused):
+        assert "\x1b" not in result.output
+        assert "\nnext:  run this" not in result.output
 
 
 def test_nobody_there_exits_with_40(running: Running) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.doctor import cli, machine
-from gateway.doctor.finding import Finding, ok
+from gateway.doctor.finding import Finding, ok, wrong
 from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.test_up import free_port
@@ -173,3 +173,14 @@ def test_the_summary_counts() -> None:
     assert cli._summary([]) == "nothing is wrong"
     assert cli._summary([warned]) == "nothing is wrong, 1 warning"
     assert cli._summary([bad, bad, warned, warned]) == "2 things are wrong, 2 warnings"
+
+
+def test_what_a_gateway_said_is_no_control_of_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil = "\x1b]0;owned\x07 [bold]"
+    cli._show([wrong(f"verdict on {evil}", f"{evil}\nmore", code=evil, next_step=evil)])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert shown.count("[bold]") == 4
+    assert "\\x1b" in shown
