@@ -31,6 +31,7 @@ from runtime.logits import TokenHistory
 from runtime.ngram import NgramProposer
 from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
+from runtime.sampler import NonFiniteLogitsError
 from runtime.scheduler import ScheduledStep, Scheduler
 from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceStatus
 from runtime.speculation import Drafted, Proposer, Speculator
@@ -225,33 +226,52 @@ class Engine:
         step_s: float,
         now_ns: int,
     ) -> _StepResult:
-        """1. What of the chosen tokens is output. 2. It is computed. 3. Who goes on, who ends."""
-        result = _StepResult(advances=[])
+        """1. Rows without a token end, so that no key ever leads to what they computed. 2. What of
+        the chosen tokens is output. 3. It is computed. 4. Who goes on, who ends.
+        """
+        result = self._end_broken(lives, chosen, now_ns=now_ns)  # 1
         kept: list[Kept] = []
         drafted: list[Drafted] = []
-        for row, live, one in zip(step.sampled, lives, chosen, strict=True):  # 1
+        for row, live, one in zip(step.sampled, lives, chosen, strict=True):  # 2
             keeps = _keep(live, one)
             kept.append(keeps)
+            if one.is_late or keeps.reason in _FAILURES:
+                continue
             result.num_sampled += len(keeps.token_ids)
-            if row.draft_token_ids and not one.is_late:
+            if row.draft_token_ids:
                 num_drafts, num_accepted = len(row.draft_token_ids), one.num_accepted
                 result.num_drafted += num_drafts
                 result.num_accepted += num_accepted
                 drafted.append(
                     Drafted(sequence=row.sequence, num_drafts=num_drafts, num_accepted=num_accepted)
                 )
-        self._scheduler.commit(step, [one.token_ids for one in kept], step_s=step_s)  # 2
+        self._scheduler.commit(step, [one.token_ids for one in kept], step_s=step_s)  # 3
         self._speculator.observe(
             drafted,
             num_sequences=len(step.rows),
             step_s=step_s,
             has_prompts=step.stats.num_prefill_tokens > 0,
         )
-        for live, one, keeps in zip(lives, chosen, kept, strict=True):  # 3
-            if one.is_late:
+        for live, one, keeps in zip(lives, chosen, kept, strict=True):  # 4
+            if one.is_late or keeps.reason == "error":
                 continue
             result.advances.append(self._advance(live, one, keeps, now_ns=now_ns))
         return result
+
+    def _end_broken(self, lives: Rows[Live], chosen: Rows[Chosen], *, now_ns: int) -> _StepResult:
+        broken = [
+            live.sequence.request.request_id
+            for live, one in zip(lives, chosen, strict=True)
+            if one.failure == "error"
+        ]
+        if not broken:
+            return _StepResult(advances=[])
+        error_type = NonFiniteLogitsError.code
+        logger.error(
+            "logits are not finite", extra={"error_type": error_type, "num_rows": len(broken)}
+        )
+        advances = [self._finish(request_id, "error", now_ns=now_ns) for request_id in broken]
+        return _StepResult(advances=advances, error_type=error_type)
 
     def _advance(self, live: Live, chosen: Chosen, kept: Kept, *, now_ns: int) -> Advance:
         sequence = live.sequence
@@ -327,10 +347,10 @@ def _require_fit(runner: Runner[LogitsT], config: EngineConfig) -> None:
 
 def _keep(live: Live, chosen: Chosen) -> Kept:
     """What a failed grammar leaves is never output, but its row must go on with something."""
-    if chosen.is_late:
-        return Kept(token_ids=(), reason=None)
     if chosen.failure is not None:
         return Kept(token_ids=tuple(chosen.token_ids), reason=chosen.failure)
+    if chosen.is_late:
+        return Kept(token_ids=(), reason=None)
     try:
         return live.keep(chosen.token_ids)
     except GrammarFailed:

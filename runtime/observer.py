@@ -37,7 +37,8 @@ class ScheduleStats:
 class StepStats:
     """Counts of one step and the engine's state after it; times are on the engine's clock.
 
-    ``error_type`` is the class name of what the runner or the sampler raised, else None.
+    ``error_type`` is the class name of what the runner or the sampler raised, the code of
+    ``NonFiniteLogitsError`` where a row had no token for that, else None.
     """
 
     step_idx: int

@@ -63,6 +63,7 @@ class Harness:
         *,
         max_context_tokens: int = 10_000,
         proposer: Proposer | None = None,
+        sampler: FakeSampler | None = None,
     ) -> None:
         self.config = config
         self.runner = FakeRunner(
@@ -73,7 +74,7 @@ class Harness:
         self.log = StatsLog()
         self.engine = Engine(
             runner=self.runner,
-            sampler=FakeSampler(),
+            sampler=sampler or FakeSampler(),
             tokenizer=FakeTokenizer(),
             config=config,
             observer=self.log,

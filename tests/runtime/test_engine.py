@@ -21,7 +21,7 @@ from runtime import (
 )
 from runtime.plan import Float32Array, StepPlan
 from runtime.sampler import BROKEN_ROW, SampleRow
-from tests.runtime.harness import FRESH_SEED, Harness, assert_same_output, request
+from tests.runtime.harness import FRESH_SEED, Harness, StatsLog, assert_same_output, request
 from tests.support.fake_runner import (
     VOCAB_SIZE,
     FakeClock,
@@ -187,17 +187,27 @@ def test_a_sampler_that_breaks_its_promise_is_an_error(token_ids: list[int]) -> 
     assert [delta.finish_reason for delta in run_once(BadSampler(token_ids))] == ["error"]
 
 
-def test_a_row_without_a_token_ends_its_request_and_no_other() -> None:
-    class BreaksFirst(FakeSampler):
-        def sample(self, logits: Float32Array, rows: Sequence[SampleRow]) -> list[int]:
-            return [BROKEN_ROW, *super().sample(logits, rows)[1:]]
+class BreaksFirst(FakeSampler):
+    """The first row of the first step has no token."""
 
+    def __init__(self) -> None:
+        self.num_to_break = 1
+
+    def sample(self, logits: Float32Array, rows: Sequence[SampleRow]) -> list[int]:
+        num_broken, self.num_to_break = self.num_to_break, 0
+        return [BROKEN_ROW] * num_broken + super().sample(logits, rows)[num_broken:]
+
+
+def test_a_row_without_a_token_ends_its_request_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = StatsLog()
     engine = Engine(
         runner=FakeRunner(num_blocks=8, block_size=4),
         sampler=BreaksFirst(),
         tokenizer=FakeTokenizer(),
         config=EngineConfig(num_blocks=8, block_size=4),
-        observer=NullObserver(),
+        observer=log,
         clock_ns=FakeClock(),
         fresh_seed=lambda: FRESH_SEED,
     )
@@ -205,6 +215,23 @@ def test_a_row_without_a_token_ends_its_request_and_no_other() -> None:
         engine.add(request(name, (1, 2), max_tokens=3))
     reasons = {delta.request_id: delta.finish_reason for delta in engine.step()}
     assert reasons == {"a": "error", "b": None}
+    assert (log.stats[-1].error_type, log.stats[-1].num_sampled_tokens) == ("non_finite_logits", 1)
+    (record,) = caplog.records
+    assert vars(record)["error_type"] == "non_finite_logits"
+
+
+def test_what_a_broken_row_computed_is_found_by_nobody() -> None:
+    harness = Harness(EngineConfig(num_blocks=8, block_size=4), sampler=BreaksFirst())
+    prompt = tuple(range(12))
+    harness.add(request("broken", prompt, max_tokens=2))
+    assert harness.drain()["broken"].finish_reason == "error"
+    assert harness.log.stats[-1].num_cached_blocks == 0
+    again = request("again", prompt, max_tokens=2)
+    harness.add(again)
+    outcome = harness.drain()["again"]
+    assert_same_output(outcome, harness.expected(again))
+    assert outcome.timing is not None
+    assert outcome.timing.cached_tokens == 0
 
 
 def test_a_runner_of_another_shape_is_refused() -> None:
