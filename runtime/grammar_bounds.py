@@ -25,7 +25,7 @@ _ESCAPED: Final = re.compile(r"\\(?:[pPxuU]\{[^}]*\}|.)", re.DOTALL)
 _EXPRESSION_KEYS: Final = frozenset(
     {"pattern", "whitespace_pattern", "item_separator", "key_separator"}
 )
-_SCHEMA_IN_LARK: Final = "%json"
+_SCHEMA_IN_LARK: Final = re.compile(r"%json\s*")
 
 
 def require_bounded_expression(expression: str) -> None:
@@ -48,13 +48,17 @@ def require_bounded_schema(source: str) -> None:
 
 
 def require_bounded_lark(source: str) -> None:
-    """Of the schemas in it; the rest is not a client's. Raises: InvalidGrammar."""
+    """Of the schemas in it; the rest is not a client's. Raises: InvalidGrammar.
+
+    What follows the word is looked at each time: within a text it may read as JSON that goes on
+    into the next schema.
+    """
     decoder = json.JSONDecoder()
-    for part in source.split(_SCHEMA_IN_LARK)[1:]:
+    for match in _SCHEMA_IN_LARK.finditer(source):
         try:
-            schema, _ = decoder.raw_decode(part.lstrip())
+            schema, _ = decoder.raw_decode(source, match.end())
         except ValueError:
-            continue  # the word within a text
+            continue
         except RecursionError:
             raise InvalidGrammar("the JSON schema is nested too deeply") from None
         for expression in _expressions(schema):
@@ -100,7 +104,7 @@ def written_chars(expression: str) -> int:
                 return _product(expression)
             level.push(1)
         elif char == "{" and (match := _COUNT.match(expression, at)) is not None:
-            level.last = min(level.last * max(1, int(match[1][:9] or 0)), _ENOUGH)
+            level.last = min(level.last * _times(match[1]), _ENOUGH)
             at = match.end()
         else:
             at += 1
@@ -139,8 +143,12 @@ def _class_end(expression: str, start: int) -> int:
 def _product(expression: str) -> int:
     product = len(expression)
     for count in _LEAST.findall(expression):
-        product = min(product * max(1, int(count[:9])), _ENOUGH)
+        product = min(product * _times(count), _ENOUGH)
     return product
+
+
+def _times(digits: str) -> int:
+    return max(1, int(digits.lstrip("0")[:9] or 0))
 
 
 def _expressions(schema: Any) -> Iterator[str]:

@@ -174,7 +174,13 @@ def deep(levels: int) -> str:
     return '{"type":"array","items":' * levels + "{}" + "}" * levels
 
 
-FOREVER = ("a{1000000}", "((a{90,95}){100}){100}", "b?|[]{]{2}(?:a{200}|b){9000,}")
+FOREVER = (
+    "a{1000000}",
+    "((a{90,95}){100}){100}",
+    "b?|[]{]{2}(?:a{200}|b){9000,}",
+    "((a{0000000000090}){00000000000100}){00000000000100}",
+    "((a{0000000000090}){00000000000100}){00000000000010}",
+)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +205,8 @@ FOREVER = ("a{1000000}", "((a{90,95}){100}){100}", "b?|[]{]{2}(?:a{200}|b){9000,
         ("json_schema", json.dumps({"patternProperties": {"(a{1000}){1000}": {}}})),
         ("json_schema", json.dumps({"x-guidance": {"item_separator": ",(a{1000}){1000}"}})),
         ("lark", 'start: "%json {" j\nj: %json {"type":"string","pattern":"(a{1000}){1000}"}'),
+        ("lark", 'start: %json {"description":"%json ","pattern":"((a{90}){100}){100}"}'),
+        ("lark", 'start: "%json " | %json {"pattern":"((a{90}){100}){100}"}'),
     ],
 )
 def test_what_cannot_be_used_is_refused(kind: GrammarKind, source: str) -> None:

@@ -25,6 +25,8 @@ from runtime.grammar_bounds import MAX_WRITTEN, written_chars
         (r"\[a{3}", 4),
         ("(?i)a{3}", 3),
         ("a{x}", 4),
+        ("a{00000000000012}", 12),
+        ("(?x)a{00000000000012}", 252),
     ],
 )
 def test_the_length_of_the_longest_stretch(expression: str, num_chars: int) -> None:
@@ -37,6 +39,7 @@ def test_the_length_of_the_longest_stretch(expression: str, num_chars: int) -> N
         "(?x) # [\n(a{1000}){1000}",
         "[(a{1000}){1000}",
         "a{" + "9" * 5000 + "}",
+        "a{" + "0" * 5000 + "10001}",
         "(" * 20_000 + "(a{1000}){1000}" + ")" * 20_000,
     ],
 )
