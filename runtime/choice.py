@@ -2,8 +2,9 @@
 
 Masks are computed in a thread while the runner computes logits, which a native runner does without
 the GIL. A row of logits after a draft is only looked at as long as every draft before it is right.
-A step has so much time for masks, cheap ones first; a row whose mask is not made then sits the step
-out, so that the grammars of some never hold up the answers of others.
+A step has so much time for masks, cheap ones first in most; a row whose mask is not made then sits
+the step out. Only the mask that is first in turn is waited for however long it takes, which
+``runtime.grammar_bounds`` bounds: the grammars of some hold up the answers of others by little.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,6 @@ from runtime.sequence import FinishReason
 from runtime.speculation import num_right
 
 _MASK_SHARE: Final = 0.25  # of the target between two tokens
-_DEAR_NS: Final = 1_000_000  # a mask that takes longer comes after all others
 _ALL_ALLOWED = np.uint32(0xFFFFFFFF)
 
 
@@ -147,7 +147,8 @@ class Chooser(Generic[LogitsT]):
             except GrammarFailed:
                 masks.failed.add(idx)
             before_ns, now_ns = now_ns, self._clock_ns()
-            live.mask_ns, live.masked_at = now_ns - before_ns, self._num_mask_steps
+            live.mask_ns = (now_ns - before_ns) // (1 + len(drafts))
+            live.masked_at = self._num_mask_steps
         masks.spent_ns = now_ns - started_ns
         return masks
 
@@ -157,9 +158,7 @@ class Chooser(Generic[LogitsT]):
         for idx in idxs:
             if lives[idx].masked_at is None:
                 lives[idx].masked_at = self._num_mask_steps
-        return sorted(
-            idxs, key=lambda idx: (lives[idx].mask_ns > _DEAR_NS, lives[idx].masked_at or 0)
-        )
+        return sorted(idxs, key=lambda idx: (lives[idx].is_dear, lives[idx].masked_at or 0))
 
     def _add_logprobs(
         self, logits: LogitsT, lives: Rows[Live], chosen: Rows[Chosen], starts: Rows[int]

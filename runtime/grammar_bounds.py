@@ -1,21 +1,20 @@
-"""How much does a grammar write out to, at the least?  Its repeats multiplied, before compiling.
+"""How much does a grammar write out to, at the least?  Texts and multiplied repeats, uncompiled.
 
 What must follow is walked byte by byte in one mask, some 2 us each, and no limit of ``llguidance``
 ends that walk before 100,000: so ``((a{90}){100}){100}`` would take a second of a core. The length
 is that of the longest stretch an expression cannot do without, of the least counts (``a{3,9}`` is
 3); classes count like letters. What is read otherwise than here, such as the comments of ``(?x)``,
-is taken for the product of all its counts. Schemas: the patterns in them.
+is taken for the product of all its counts. Schemas: the patterns, names, and values in them.
 """
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from runtime.errors import InvalidGrammar
 
-MAX_WRITTEN: Final = 10_000  # characters; 10 to 20 ms for the mask that walks them
+MAX_WRITTEN: Final = 10_000  # characters, of texts bytes; 10 to 20 ms for the mask that walks them
 _COUNT: Final = re.compile(r"\{\s*([0-9]*)\s*(?:,\s*[0-9]*\s*)?\}")
 _ENOUGH: Final = MAX_WRITTEN + 1  # no need to count on
 _LEAST: Final = re.compile(r"\{\s*([0-9]+)")
@@ -25,6 +24,7 @@ _ESCAPED: Final = re.compile(r"\\(?:[pPxuU]\{[^}]*\}|.)", re.DOTALL)
 _EXPRESSION_KEYS: Final = frozenset(
     {"pattern", "whitespace_pattern", "item_separator", "key_separator"}
 )
+_VALUE_KEYS: Final = frozenset({"const", "enum"})
 _SCHEMA_IN_LARK: Final = re.compile(r"%json\s*")
 
 
@@ -37,14 +37,19 @@ def require_bounded_expression(expression: str) -> None:
         )
 
 
+def require_bounded_text(text: str) -> None:
+    """Raises: InvalidGrammar."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_WRITTEN:
+        raise InvalidGrammar(f"a text of the grammar is more than {MAX_WRITTEN} bytes long")
+
+
 def require_bounded_schema(source: str) -> None:
     """Raises: InvalidGrammar."""
     try:
         schema = json.loads(source)
     except (ValueError, RecursionError):
         raise InvalidGrammar("the JSON schema is no JSON, or nested too deeply") from None
-    for expression in _expressions(schema):
-        require_bounded_expression(expression)
+    _require_bounded_members(schema)
 
 
 def require_bounded_lark(source: str) -> None:
@@ -61,8 +66,7 @@ def require_bounded_lark(source: str) -> None:
             continue
         except RecursionError:
             raise InvalidGrammar("the JSON schema is nested too deeply") from None
-        for expression in _expressions(schema):
-            require_bounded_expression(expression)
+        _require_bounded_members(schema)
 
 
 @dataclass(slots=True)
@@ -151,18 +155,22 @@ def _times(digits: str) -> int:
     return max(1, int(digits.lstrip("0")[:9] or 0))
 
 
-def _expressions(schema: Any) -> Iterator[str]:
-    pending = [schema]
+def _require_bounded_members(schema: Any) -> None:
+    """Names and values as JSON spells them."""
+    pending = [(schema, False)]
     while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += value
+        value, is_written = pending.pop()
+        if isinstance(value, str) and is_written:
+            require_bounded_text(json.dumps(value, ensure_ascii=False))
+        elif isinstance(value, list):
+            pending += [(member, is_written) for member in value]
         elif isinstance(value, dict):
             patterns = value.get("patternProperties")
             if isinstance(patterns, dict):
-                yield from patterns
+                for expression in patterns:
+                    require_bounded_expression(expression)
             for key, member in value.items():
+                require_bounded_text(json.dumps(key, ensure_ascii=False))
                 if key in _EXPRESSION_KEYS and isinstance(member, str):
-                    yield member
-                else:
-                    pending.append(member)
+                    require_bounded_expression(member)
+                pending.append((member, is_written or key in _VALUE_KEYS))

@@ -21,6 +21,7 @@ from runtime.grammar_bounds import (
     require_bounded_expression,
     require_bounded_lark,
     require_bounded_schema,
+    require_bounded_text,
 )
 
 _INITIAL_LEXER_FUEL: Final = 500_000  # about 10 ms [llguidance LLParserLimits]
@@ -152,6 +153,8 @@ def _digest(spec: GrammarSpec) -> bytes:
 def _grammar(spec: GrammarSpec) -> str:
     """Raises: InvalidGrammar."""
     if spec.kind == "choice":
+        for text in spec.sources:
+            require_bounded_text(text)
         texts = (json.dumps(text, ensure_ascii=False) for text in spec.sources)
         return LLMatcher.grammar_from_lark("start: " + " | ".join(texts))
     (source,) = spec.sources

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
+from typing import Final
 
 from runtime.grammar import GrammarState
 from runtime.logits import TokenHistory
 from runtime.output import OutputText
 from runtime.sampler import TokenLogprobs
 from runtime.sequence import FinishReason, Sequence, SequenceTiming
+
+
+_DEAR_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,13 @@ class Live:
     output: OutputText
     grammar: GrammarState | None
     history: TokenHistory | None  # for penalties
-    mask_ns: int = 0  # what the last masks of its grammar took
+    mask_ns: int = 0  # what each of the last masks of its grammar took
     masked_at: int | None = None  # and in which step that was
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether its masks take so long that cheap ones come first, and that it gets no drafts."""
+        return self.mask_ns > _DEAR_NS
 
     def keep(self, chosen: Rows[int]) -> Kept:
         """Take the tokens that were chosen for this output, up to where it ends.

@@ -124,6 +124,9 @@ class Draftable(Protocol):
     def sequence(self) -> Sequence: ...
     @property
     def grammar(self) -> GrammarState | None: ...
+    @property
+    def is_dear(self) -> bool:
+        """Whether a mask, or to know what must follow, takes long: then it is not guessed at."""
 
 
 class Speculator:
@@ -147,6 +150,8 @@ class Speculator:
         asked: list[Draftable] = []
         wanted: list[DraftWanted] = []
         for one in decoding:
+            if one.is_dear:
+                continue
             sequence = one.sequence
             if one.grammar is not None and (forced := one.grammar.forced()):
                 sequence.draft_token_ids = tuple(forced[:bound])

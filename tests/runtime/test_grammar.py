@@ -207,6 +207,11 @@ FOREVER = (
         ("lark", 'start: "%json {" j\nj: %json {"type":"string","pattern":"(a{1000}){1000}"}'),
         ("lark", 'start: %json {"description":"%json ","pattern":"((a{90}){100}){100}"}'),
         ("lark", 'start: "%json " | %json {"pattern":"((a{90}){100}){100}"}'),
+        ("choice", "x" * 10_001),
+        ("json_schema", json.dumps({"const": "x" * 10_001})),
+        ("json_schema", json.dumps({"enum": [3, {"a": ["\\" * 5000]}]})),
+        ("json_schema", json.dumps({"properties": {"x" * 10_001: {}}})),
+        ("lark", 'start: %json {"const": "' + "\u00e9" * 5000 + '"}'),
     ],
 )
 def test_what_cannot_be_used_is_refused(kind: GrammarKind, source: str) -> None:
@@ -214,6 +219,12 @@ def test_what_cannot_be_used_is_refused(kind: GrammarKind, source: str) -> None:
         COMPILER.compile(spec(kind, source))
     assert caught.value.code == "invalid_grammar"
     assert source not in str(caught.value)
+
+
+def test_what_is_never_written_may_be_long() -> None:
+    COMPILER.compile(spec("choice", "a" * 9000, "b" * 9000))
+    schema = {"type": "integer", "description": "x" * 20_000, "examples": ["x" * 10_001]}
+    COMPILER.compile(spec("json_schema", json.dumps(schema)))
 
 
 def test_a_refusal_is_remembered() -> None:

@@ -164,6 +164,7 @@ class Parrot:
 class Wanted:
     sequence: EngineSequence
     grammar: GrammarState | None = None
+    is_dear: bool = False
 
     @property
     def drafts(self) -> tuple[int, ...]:
@@ -235,6 +236,15 @@ def test_a_grammar_trims_drafts_and_gives_those_it_forces(
     one.grammar = grammar
     Speculator(Parrot(), max_drafts=7, max_rows=8).propose([one])
     assert one.drafts == want
+
+
+def test_dear_masks_are_not_made_dearer() -> None:
+    dear, plain = sequences(2)
+    dear.grammar, dear.is_dear = FakeGrammar((5, 6), 7), True
+    parrot = Parrot()
+    Speculator(parrot, max_drafts=7, max_rows=16).propose([dear, plain])
+    assert (dear.drafts, plain.drafts) == ((), (1, 1))
+    assert parrot.asked == ["1"]
 
 
 def test_what_is_right_is_a_prefix() -> None:
