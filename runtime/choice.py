@@ -26,6 +26,7 @@ from runtime.sequence import FinishReason
 from runtime.speculation import num_right
 
 _MASK_SHARE: Final = 0.25  # of the target between two tokens
+_FAIR_EVERY: Final = 5  # in one of so many steps dear masks do not come after cheap ones
 _ALL_ALLOWED = np.uint32(0xFFFFFFFF)
 
 
@@ -153,12 +154,20 @@ class Chooser(Generic[LogitsT]):
         return masks
 
     def _in_turn(self, idxs: Rows[int], lives: Rows[Live]) -> Rows[int]:
-        """Those with cheap masks first; among equals, those whose last mask is longest ago."""
+        """Those with cheap masks first; among equals, those whose last mask is longest ago. The
+        latter alone now and then: cheap ones may fill every step.
+        """
         self._num_mask_steps += 1
         for idx in idxs:
             if lives[idx].masked_at is None:
                 lives[idx].masked_at = self._num_mask_steps
-        return sorted(idxs, key=lambda idx: (lives[idx].is_dear, lives[idx].masked_at or 0))
+        is_fair = self._num_mask_steps % _FAIR_EVERY == 0
+
+        def turn(idx: int) -> tuple[bool, int, bool]:
+            live = lives[idx]
+            return live.is_dear and not is_fair, live.masked_at or 0, live.is_dear
+
+        return sorted(idxs, key=turn)
 
     def _add_logprobs(
         self, logits: LogitsT, lives: Rows[Live], chosen: Rows[Chosen], starts: Rows[int]

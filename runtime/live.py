@@ -10,7 +10,6 @@ from runtime.output import OutputText
 from runtime.sampler import TokenLogprobs
 from runtime.sequence import FinishReason, Sequence, SequenceTiming
 
-
 _DEAR_NS: Final = 1_000_000
 
 

@@ -195,9 +195,11 @@ class _DearCompiler:
         return _Dear(self.clock, int(spec.sources[0]))
 
 
-def constrained(request_id: str, prompt: tuple[int, ...], *, mask_ns: int) -> GenerationRequest:
+def constrained(
+    request_id: str, prompt: tuple[int, ...], *, mask_ns: int, max_tokens: int = 9
+) -> GenerationRequest:
     return replace(
-        request(request_id, prompt, max_tokens=9),
+        request(request_id, prompt, max_tokens=max_tokens),
         grammar=GrammarSpec(kind="regex", sources=(str(mask_ns),)),
     )
 
@@ -227,6 +229,25 @@ def test_dear_masks_take_turns_and_hold_up_nobody_else() -> None:
     }
     assert max(ended["plain"], ended["cheap"]) < min(ended[str(idx)] for idx in range(1, 7))
     assert harness.log.stats[-1].num_used_blocks == 0
+
+
+def test_cheap_masks_that_never_end_do_not_starve_dear_ones() -> None:
+    config = EngineConfig(
+        num_blocks=512, block_size=4, max_batch_tokens=512, max_sequences=50, itl_target_s=0.05
+    )
+    harness = Harness(config)
+    clock = harness.engine._clock_ns
+    assert isinstance(clock, FakeClock)
+    harness.engine._grammars = _DearCompiler(clock)
+    names = [f"cheap{idx}" for idx in range(40)]  # 36 ms in all, of 12.5 a step
+    for idx, name in enumerate(names):
+        harness.add(constrained(name, (1, 2, idx % 9, idx // 9), mask_ns=900_000, max_tokens=30))
+    harness.add(constrained("dear", (3, 4), mask_ns=1_100_000, max_tokens=8))
+    outcomes = harness.drain()
+    ended = {
+        name: outcome.timing.finished_ns for name, outcome in outcomes.items() if outcome.timing
+    }
+    assert ended["dear"] < min(ended[name] for name in names)
 
 
 def test_without_a_compiler_a_grammar_is_refused_before_anything_is_held() -> None:
