@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from gateway import sse
 from gateway.observe import ChatFacts
-from gateway.problems import is_known_code
+from gateway.problems import GatewayError, is_known_code
 
+MAX_ANSWER_BYTES: Final = sse.MAX_EVENT_BYTES  # of one that is whole, or the event that ends it
 BYTES_PER_TOKEN: Final = 4  # of English in the usual vocabularies; only until usage is known
 
 
@@ -71,6 +73,15 @@ def take_usage(facts: ChatFacts, *, prompt: Any, cached: Any, output: Any) -> No
         prompt_tokens=int(prompt), cached_tokens=int(cached), output_tokens=int(output)
     )
     facts.has_usage = True
+
+
+def too_large_an_answer() -> GatewayError:
+    """What was asked for has more than MAX_ANSWER_BYTES: nothing is wrong with who answers."""
+    return GatewayError(
+        "invalid_value",
+        f"The answer has more than {MAX_ANSWER_BYTES} bytes: ask for fewer tokens, answers, log "
+        "probabilities or texts.",
+    )
 
 
 def public_code(code: object) -> str:

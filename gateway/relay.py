@@ -18,19 +18,32 @@ from attestation.channel import Rng, bhttp
 from gateway import sse
 from gateway.attest import http_date
 from gateway.auth import Principal, cache_salt
-from gateway.calls import MALFORMED, Call, EventUse, public_code
+from gateway.calls import (
+    MALFORMED,
+    MAX_ANSWER_BYTES,
+    Call,
+    EventUse,
+    public_code,
+    too_large_an_answer,
+)
 from gateway.drain import Drain
 from gateway.faults import describe_fault
 from gateway.observe import ChatTrace, Clocks
 from gateway.pins import Pins, require_grant_pins
 from gateway.problems import TOO_LONG, GatewayError
-from gateway.sealed import SealedExchange, StaleKey, open_exchange, read_bounded, truncated
+from gateway.sealed import (
+    MAX_PROBLEM_BYTES,
+    SealedExchange,
+    StaleKey,
+    open_exchange,
+    read_bounded,
+    truncated,
+)
 from gateway.silence import SilenceWatch
 from gateway.worker_load import Ticket
 from gateway.worker_node import WorkerNode
 from gateway.workers import WorkerDirectory
 
-MAX_WHOLE_BYTES: Final = 16 << 20  # of one unstreamed answer
 MAX_WORKERS_TRIED: Final = 3
 _CODES_OF_A_SICK_WORKER: Final = frozenset(
     {"upstream_unavailable", "upstream_truncated", "upstream_error"}
@@ -286,7 +299,7 @@ class Exchange:
         try:
             return splitter.feed(piece)
         except sse.EventTooLargeError:
-            raise GatewayError("upstream_error", "The worker's event is too long.") from None
+            raise too_large_an_answer() from None
 
     def _read_event(self, event: bytes, now_ns: int) -> EventUse:
         data = sse.event_data(event)
@@ -299,7 +312,7 @@ class Exchange:
 
     async def _read_whole(self) -> bytes:
         async with aclosing(self._content()) as content:
-            return await read_bounded(content, MAX_WHOLE_BYTES)
+            return await read_bounded(content, MAX_ANSWER_BYTES, error=too_large_an_answer())
 
     def _content(self) -> AsyncGenerator[bytes, None]:
         if self._sealed is None:
@@ -334,7 +347,7 @@ class Exchange:
 async def _inner_error(sealed: SealedExchange) -> GatewayError:
     """The worker's own refusal, as ours."""
     async with aclosing(sealed.content()) as content:
-        body = await read_bounded(content, MAX_WHOLE_BYTES)
+        body = await read_bounded(content, MAX_PROBLEM_BYTES)
     try:
         error = json.loads(body)["error"]
         code, message, param = public_code(error["code"]), str(error["message"]), error["param"]

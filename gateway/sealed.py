@@ -249,13 +249,17 @@ def truncated() -> GatewayError:
     return GatewayError("upstream_truncated", "The worker's response ended before it was whole.")
 
 
-async def read_bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
-    """All of `chunks`. Raises: GatewayError `upstream_error` beyond `max_bytes`."""
+async def read_bounded(
+    chunks: AsyncIterator[bytes], max_bytes: int, *, error: GatewayError | None = None
+) -> bytes:
+    """All of `chunks`. Raises: GatewayError beyond `max_bytes`, `upstream_error` unless told."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
         if len(body) > max_bytes:
-            raise GatewayError("upstream_error", f"The worker's answer exceeds {max_bytes} bytes.")
+            raise error or GatewayError(
+                "upstream_error", f"The worker's answer exceeds {max_bytes} bytes."
+            )
     return bytes(body)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 MEDIA_TYPE: Final = "text/event-stream"
 DONE: Final = b"data: [DONE]\n\n"
 DONE_DATA: Final = b"[DONE]"
-MAX_EVENT_BYTES: Final = 1 << 20  # one event of a peer; a larger one is malformed
+MAX_EVENT_BYTES: Final = 16 << 20  # one event of a peer; the last one may repeat all before it
 
 
 class EventTooLargeError(ValueError):
@@ -33,12 +33,17 @@ class EventSplitter:
     """Cuts a byte stream into whole events as soon as their blank line arrives."""
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._pending = b""
+        self._pending = bytearray()
         self._max_event_bytes = max_event_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raw events, each with its closing blank line. Raises: EventTooLargeError."""
-        *events, self._pending = (self._pending + data).split(b"\n\n")
+        is_ended = b"\n\n" in self._pending[-1:] + data  # else a long event is not searched again
+        self._pending += data
+        events: list[bytes] = []
+        if is_ended:
+            *events, rest = bytes(self._pending).split(b"\n\n")
+            self._pending = bytearray(rest)
         if len(self._pending) > self._max_event_bytes:
             raise EventTooLargeError(f"event exceeds {self._max_event_bytes} bytes")
         return [event + b"\n\n" for event in events if event]

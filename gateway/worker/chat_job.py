@@ -44,6 +44,7 @@ async def chat_job(model: ServedModel, request: InnerRequest) -> Job:
         sampling=partial(chat_sampling, chat),
         grammar=await chat_grammar(model, chat),
         is_streamed=chat.is_streamed,
+        is_held_whole=not chat.is_streamed,
         writer=writer,
     )
 

@@ -36,6 +36,7 @@ async def completion_job(model: ServedModel, request: InnerRequest) -> Job:
         if param is None
         else await compiled(model, partial(guided_spec, asked), param=param),
         is_streamed=asked.is_streamed,
+        is_held_whole=not asked.is_streamed,
         writer=writer,
     )
 

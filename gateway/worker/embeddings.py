@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gateway.calls import MAX_ANSWER_BYTES
 from gateway.problems import GatewayError
 from gateway.schemas.embeddings import EmbeddingRequest, parse_embedding_request
 from gateway.worker.inner import InnerRequest, InnerResponse, json_response
@@ -17,6 +18,8 @@ from gateway.worker.job import ServedModel
 from runtime.embedding import TextEmbedder
 
 MAX_TOKENS: Final = 1 << 17  # of one request; it holds up those behind it text by text
+_ENTRY_BYTES: Final = 64  # of JSON around a vector
+_FLOAT_BYTES: Final = 25  # of a component as JSON, at most
 Json = dict[str, Any]
 
 
@@ -31,6 +34,7 @@ async def embed(model: ServedModel, request: InnerRequest) -> InnerResponse:
     if embedder is None:
         raise GatewayError("model_not_capable", "This model makes no embeddings.", param="model")
     _require_dimensions(asked, embedder)
+    _require_fitting(asked, embedder)
     texts = await asyncio.to_thread(_encode_all, model, asked)
     num_tokens = sum(map(len, texts))
     if num_tokens > MAX_TOKENS:
@@ -57,6 +61,17 @@ def _require_dimensions(asked: EmbeddingRequest, embedder: TextEmbedder) -> None
             "invalid_value",
             f"This model's embeddings have {embedder.num_dimensions} dimensions.",
             param="dimensions",
+        )
+
+
+def _require_fitting(asked: EmbeddingRequest, embedder: TextEmbedder) -> None:
+    value_bytes = 16 / 3 if asked.encoding_format == "base64" else _FLOAT_BYTES
+    most = MAX_ANSWER_BYTES // int(_ENTRY_BYTES + embedder.num_dimensions * value_bytes)
+    if len(asked.inputs) > most:
+        raise GatewayError(
+            "invalid_value",
+            f"One answer holds the vectors of {most} texts in this encoding_format.",
+            param="input",
         )
 
 

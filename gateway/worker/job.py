@@ -118,4 +118,5 @@ class Job:
     sampling: Callable[[int], SamplingParams]
     grammar: GrammarSpec | None
     is_streamed: bool
+    is_held_whole: bool  # by whoever reads it: unstreamed, or repeated in the stream's last event
     writer: AnswerWriter

@@ -45,6 +45,7 @@ async def response_job(model: ServedModel, request: InnerRequest) -> Job:
         sampling=partial(chat_sampling, chat),
         grammar=grammar,
         is_streamed=asked.is_streamed,
+        is_held_whole=True,
         writer=writer,
     )
 

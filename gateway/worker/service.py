@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gateway import sse
+from gateway.calls import MAX_ANSWER_BYTES
 from gateway.chat_call import CHAT_PATH
 from gateway.completion_call import COMPLETIONS_PATH
 from gateway.embedding_call import EMBEDDINGS_PATH
@@ -48,6 +49,7 @@ _JOBS: Final[Mapping[str, JobMaker]] = MappingProxyType(
 )
 _TENANT_LABEL: Final = b"starshade/engine-tenant/v1"
 _TENANT_CHARS: Final = 32
+LOGPROB_BYTES: Final = 128  # of one token that is shown with its probability; most take less
 
 
 class EngineService:
@@ -102,7 +104,7 @@ class EngineService:
     def _generations(self, job: Job, request: InnerRequest) -> list[Generation]:
         made: list[Generation] = []
         for prompt in job.prompts:
-            sampling = job.sampling(self._room(prompt, job.prompt_param))
+            sampling = _fitting(job.sampling(self._room(prompt, job.prompt_param)), job)
             for index in range(job.num_answers):
                 number = len(made)
                 made.append(
@@ -196,6 +198,15 @@ def _fail(outcomes: Sequence[Outcome], error: GatewayError) -> None:
     for outcome in outcomes:
         if outcome.timing is None or outcome.reason not in {"stop", "length"}:
             outcome.error_code = error.code
+
+
+def _fitting(sampling: SamplingParams, job: Job) -> SamplingParams:
+    """With log probabilities an answer that is held whole may end before its context is full."""
+    if sampling.logprobs is None or not job.is_held_whole:
+        return sampling
+    num_shown = (1 + sampling.logprobs) * len(job.prompts) * job.num_answers
+    most = max(1, MAX_ANSWER_BYTES // (LOGPROB_BYTES * num_shown))
+    return replace(sampling, max_tokens=min(sampling.max_tokens, most))
 
 
 def _sampling_of(sampling: SamplingParams, index: int) -> SamplingParams:

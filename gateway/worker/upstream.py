@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 
 from gateway import sse
-from gateway.calls import MALFORMED, Call
+from gateway.calls import MALFORMED, MAX_ANSWER_BYTES, Call, too_large_an_answer
 from gateway.endpoints import ENDPOINTS
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
@@ -34,7 +34,6 @@ from gateway.worker.inner import (
 from gateway.worker.obfuscation import Filler
 from gateway.worker.upstream_responses import ResponseByChat
 
-MAX_WHOLE_BYTES: Final = 16 << 20
 MAX_REFUSAL_BYTES: Final = 64 << 10
 MAX_MODELS: Final = 64
 ASK_AGAIN_S: Final = 1.0  # while the server loads its model
@@ -231,7 +230,9 @@ class UpstreamService:
         self, response: httpx.Response, request: InnerRequest, outcome: _Outcome
     ) -> bytes:
         try:
-            body = await read_bounded(response.aiter_raw(), MAX_WHOLE_BYTES)
+            body = await read_bounded(
+                response.aiter_raw(), MAX_ANSWER_BYTES, error=too_large_an_answer()
+            )
             answer = client_answer(json.loads(body), request_id=request.request_id)
             outcome.read(answer)
         except (httpx.HTTPError, *MALFORMED):

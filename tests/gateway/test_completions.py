@@ -8,8 +8,10 @@ import httpx
 import openai
 import pytest
 
+from gateway.calls import MAX_ANSWER_BYTES
 from gateway.problems import GatewayError
 from gateway.schemas.completions import completion_inner_body, parse_completion_request
+from gateway.worker import service
 from tests.gateway.support import MODEL, Stack, error_of, events_of, running_stack
 
 Json = dict[str, Any]
@@ -77,6 +79,18 @@ def test_log_probabilities(stack: Stack) -> None:
     events = events_of(ask(stack, logprobs=2, max_tokens=4, stream=True))
     streamed = [e["choices"][0]["logprobs"] for e in events if e["choices"][0]["logprobs"]]
     assert [offset for one in streamed for offset in one["text_offset"]] == found["text_offset"]
+
+
+@pytest.mark.parametrize(("stream", "num_tokens"), [(False, 2), (True, 4)])
+def test_log_probabilities_that_no_answer_holds_end_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, stream: bool, num_tokens: int
+) -> None:
+    """A stream never holds it all."""
+    monkeypatch.setattr(service, "LOGPROB_BYTES", MAX_ANSWER_BYTES // 12)
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    answer = ask(stack, logprobs=2, n=2, max_tokens=4, stream=stream, **options)
+    usage = events_of(answer)[-1]["usage"] if stream else answer.json()["usage"]
+    assert usage["completion_tokens"] == 2 * num_tokens
 
 
 def test_the_openai_client(stack: Stack) -> None:

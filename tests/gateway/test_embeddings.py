@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import openai
 import pytest
@@ -11,6 +12,9 @@ from gateway.embedding_call import EmbeddingReader, embedding_call
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError
 from gateway.schemas.embeddings import parse_embedding_request
+from gateway.worker.embeddings import MAX_TOKENS, embed
+from gateway.worker.inner import InnerRequest
+from gateway.worker.job import ServedModel
 from gateway.worker.wiring import load_model_engine
 from runtime.tokenizer import Tokenizer
 from telemetry.timeline import RequestTimeline
@@ -131,3 +135,39 @@ def test_what_is_passed_on_and_read() -> None:
     assert (facts.has_usage, timeline.prompt_tokens, timeline.output_tokens) == (True, 2, 0)
     with pytest.raises(KeyError):
         EmbeddingReader().read_whole(b"{}", facts)
+
+
+@pytest.mark.parametrize(("encoding", "most"), [("float", 653), ("base64", 2048)])
+async def test_vectors_that_no_answer_holds_are_not_made(encoding: str, most: int) -> None:
+    embedder = SimpleNamespace(num_dimensions=1024)
+    texts: list[int] = []
+
+    def tokenize(_text: str) -> list[int]:
+        texts.append(1)
+        return [0] * MAX_TOKENS  # so that it ends there
+
+    model = SimpleNamespace(
+        name=MODEL,
+        embedder=embedder,
+        require_name=lambda _name: None,
+        tokenizer=SimpleNamespace(encode_document=tokenize),
+    )
+
+    async def num_encoded(num_texts: int) -> int:
+        body = {"model": MODEL, "input": ["x"] * num_texts, "encoding_format": encoding}
+        request = InnerRequest(
+            method="POST",
+            path="/v1/embeddings",
+            body=json.dumps(body).encode(),
+            request_id="r",
+            cache_salt=b"",
+            traceparent=None,
+        )
+        texts.clear()
+        with pytest.raises(GatewayError) as caught:
+            await embed(cast(ServedModel, model), request)
+        assert (caught.value.code, caught.value.param) == ("invalid_value", "input")
+        return len(texts)
+
+    assert await num_encoded(most) == most
+    assert await num_encoded(most + 1) == 0

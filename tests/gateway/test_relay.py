@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gateway import sse
-from gateway.calls import Call
+from gateway.calls import MAX_ANSWER_BYTES, Call
 from gateway.chat_call import CHAT_PATH, chat_reader
 from gateway.drain import Drain
 from gateway.observe import ChatTrace, Clocks, Tracing
@@ -112,6 +112,21 @@ async def test_done_is_not_told_before_the_final_chunk_verified(pieces: list[byt
 async def test_a_verified_end_without_done_is_truncated(pieces: list[bytes]) -> None:
     *_, last = await told(pieces)
     assert b'"upstream_truncated"' in last
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_answer_that_is_too_large_was_asked_for(is_streamed: bool) -> None:
+    """It says nothing of the worker, which would get no more requests of others for it."""
+    exchange = make_exchange(Drain(drain_s=0), is_streamed=is_streamed)
+    pieces = [b"x" * (MAX_ANSWER_BYTES // 2)] * 3
+    exchange.begin(cast(SealedExchange, ScriptedExchange(pieces, None)))
+    if is_streamed:
+        (told,) = [data async for data in exchange.events()]
+        assert b'"invalid_value"' in told
+    else:
+        with pytest.raises(GatewayError) as caught:
+            await exchange.whole()
+        assert caught.value.code == "invalid_value"
 
 
 async def test_stopping_while_the_deadline_passes_interrupts_everybody_else_too() -> None:

@@ -7,6 +7,7 @@ import openai
 import pytest
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
+from gateway.calls import MAX_ANSWER_BYTES
 from gateway.problems import GatewayError
 from gateway.response_call import ResponseReader
 from gateway.schemas.responses import (
@@ -14,6 +15,7 @@ from gateway.schemas.responses import (
     parse_response_request,
     response_inner_body,
 )
+from gateway.worker import service
 from tests.gateway.support import Stack
 from tests.gateway.test_tool_use import ADD
 from tests.gateway.tiny_stack import TINY, tiny
@@ -159,6 +161,24 @@ def test_log_probabilities(tiny: Stack) -> None:
     (part,) = message.content
     assert part.type == "output_text"
     assert [len(entry.top_logprobs) for entry in part.logprobs or []] == [2, 2, 2]
+
+
+def test_log_probabilities_that_no_event_holds_end_the_stream(
+    tiny: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last events repeat all of them."""
+    monkeypatch.setattr(service, "LOGPROB_BYTES", MAX_ANSWER_BYTES // 6)
+    with tiny.openai.responses.stream(
+        model=TINY,
+        input="the user",
+        include=["message.output_text.logprobs"],
+        top_logprobs=2,
+        max_output_tokens=3,
+    ) as stream:
+        *_, last = stream
+    assert last.type == "response.incomplete"
+    assert last.response.usage is not None
+    assert last.response.usage.output_tokens == 2
 
 
 def test_what_was_asked_for_in_the_wrong_way_raises(tiny: Stack) -> None:

@@ -29,5 +29,12 @@ def test_an_event_is_bounded() -> None:
         splitter.feed(b"data: 0123456789")
 
 
+def test_an_event_may_hold_a_whole_answer() -> None:
+    wire = sse.encode_json("x" * (2 << 20))
+    splitter = sse.EventSplitter()
+    pieces = [wire[start : start + 4096] for start in range(0, len(wire), 4096)]
+    assert [event for piece in pieces for event in splitter.feed(piece)] == [wire]
+
+
 def test_comments_carry_no_data() -> None:
     assert sse.event_data(b": hello\n\n") == b""
