@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 BACKLOG = 2048
@@ -60,3 +60,10 @@ def listen_tcp(host: str, port: int) -> socket.socket:
             raise SocketTaken(f"port {port} on {host} is taken by another process") from err
         raise
     return listener
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that is free now, for a process that has to be told one."""
+    with closing(listen_tcp("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

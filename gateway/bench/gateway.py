@@ -106,6 +106,7 @@ async def _measure(
     for turn in range(repeat + 1):
         for asker, run in ((gateway.ask, through), (worker.ask, direct)):
             measured = run if turn else Run()
+            await worker.take_key()
             before_s = hop.cpu_s()
             await _load(asker, measured, num_requests=rate * seconds, interval_s=1 / rate)
             measured.cpu_s += hop.cpu_s() - before_s

@@ -1,14 +1,12 @@
 """Gateway and worker in processes of their own, and two ways to ask them for the same stream."""
 
-import asyncio
 import contextlib
 import multiprocessing
 import os
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,10 +21,12 @@ from gateway.bench.stub_engine import MODEL, stub_loader
 from gateway.config import StarshadeConfig, load_config
 from gateway.sealed import UNIX_SCHEME, WorkerClient, open_exchange
 from gateway.servers import run_app, serve_gateway
+from gateway.sockets import free_port, listen_unix
 from runtime.bench.report import NotMeasurable
 
 CHAT_PATH: Final = "/v1/chat/completions"
 READY_S: Final = 60.0
+MAX_KEYS_BYTES: Final = 1 << 16
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -47,7 +47,6 @@ def bench_config(folder: Path, *, port: int) -> StarshadeConfig:
 
 def serve_stub_worker(folder: Path, port: int, itl_s: float) -> None:
     """The worker's process."""
-    from gateway.sockets import listen_unix
     from gateway.worker.wiring import build_worker_app
 
     config = bench_config(folder, port=port)
@@ -68,7 +67,6 @@ class Hop:
     gateway: BaseProcess
     worker: BaseProcess
     server: Server
-    worker_key: KeyConfig = field(repr=False)
 
     def cpu_s(self) -> float:
         """What both have used since they began."""
@@ -80,7 +78,7 @@ def running_hop(folder: Path, *, itl_s: float) -> Iterator[Hop]:
     """Raises: NotMeasurable when they do not come up."""
     from gateway.dev_key import ensure_dev_key
 
-    port = _free_port()
+    port = free_port()
     config = bench_config(folder, port=port)
     config.paths.run_dir.mkdir(parents=True, mode=0o700)
     ensure_dev_key(config, now_ns=time.time_ns())
@@ -91,13 +89,7 @@ def running_hop(folder: Path, *, itl_s: float) -> Iterator[Hop]:
     gateway.start()
     try:
         server = _await_ready(config, gateway, worker)
-        yield Hop(
-            config=config,
-            gateway=gateway,
-            worker=worker,
-            server=server,
-            worker_key=_worker_key(config),
-        )
+        yield Hop(config=config, gateway=gateway, worker=worker, server=server)
     finally:
         for process in (gateway, worker):
             process.terminate()
@@ -139,8 +131,13 @@ class WorkerAsker:
 
     def __init__(self, hop: Hop, body: bytes) -> None:
         self._client = WorkerClient(f"{UNIX_SCHEME}{hop.config.worker.socket}")
-        self._key = hop.worker_key
+        self._key: KeyConfig  # has to be taken before the first `ask`
         self._body = body
+
+    async def take_key(self) -> None:
+        """The worker's next key, which opens for 600 s or more: as long as any turn takes."""
+        keys = await self._client.get("/keys", max_bytes=MAX_KEYS_BYTES)
+        self._key = parse_key_configs(keys)[-1]
 
     async def ask(self) -> AsyncIterator[bytes]:
         now = datetime.now(UTC)  # noqa: TID251 - the process edge
@@ -175,25 +172,7 @@ def _await_ready(config: StarshadeConfig, *processes: BaseProcess) -> Server:
     raise NotMeasurable("gateway and worker do not come up")
 
 
-def _worker_key(config: StarshadeConfig) -> KeyConfig:
-    async def ask() -> bytes:
-        client = WorkerClient(f"{UNIX_SCHEME}{config.worker.socket}")
-        try:
-            return await client.get("/keys", max_bytes=1 << 16)
-        finally:
-            await client.retire()
-
-    return parse_key_configs(asyncio.run(ask()))[0]
-
-
 def _cpu_s(process: BaseProcess) -> float:
     """User and system time of all its threads.  [proc_pid_stat(5)]"""
     fields = Path(f"/proc/{process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

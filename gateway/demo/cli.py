@@ -4,7 +4,6 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ from gateway.cli_support import ExitCode, Failure, environment
 from gateway.config import StarshadeConfig, load_config
 from gateway.models import DEFAULT_MODEL
 from gateway.preflight import find_problems, model_to_pull
-from gateway.sockets import listen_tcp
+from gateway.sockets import free_port
 
 if TYPE_CHECKING:
     from gateway.demo.scenes import Played
@@ -68,8 +67,8 @@ def demo(
             "policy": "development",
             "worker.model": model,
             "worker.tee": "fake",
-            "gateway.port": port or _free_port(),
-            "observatory.port": dashboard_port or _free_port(),
+            "gateway.port": port or free_port(),
+            "observatory.port": dashboard_port or free_port(),
         }
         environ = {k: v for k, v in environment().items() if not k.startswith(_OURS)}
         wire = Path(folder) / "run" / "wire.sock"
@@ -127,9 +126,10 @@ def _show(display: "Display", number: int, played: "Played") -> None:
     )
     forwarded = "nothing"
     if seen.num_forwarded:
+        readable = "READABLE" if seen.is_prompt_readable else "not readable"
         forwarded = (
             f"{seen.num_forwarded} sealed request, {seen.num_forwarded_bytes} bytes, "
-            "the prompt not readable in it"
+            f"the prompt {readable} in it"
         )
     badge = "not shown" if seen.badge is None else seen.badge.words
     is_red = seen.badge is not None and seen.badge.tier == "contraindicated"
@@ -163,6 +163,7 @@ def _document(played: list["Played"], audit: str) -> dict[str, Any]:
 
 def _audit(config: StarshadeConfig) -> str:
     """After the gateway has stopped: does its log hold, and does it name each refusal?"""
+    from gateway.audit import REQUEST_REFUSED, WORKER_QUARANTINED
     from gateway.audit_chain import parse_event, verify_chain
     from gateway.db import audit as table
     from gateway.db import open_engine
@@ -175,7 +176,7 @@ def _audit(config: StarshadeConfig) -> str:
         engine.dispose()
     verify_chain(stored)
     kinds = [parse_event(event).kind for event in stored]
-    num_refused, num_bad = kinds.count("request_refused"), kinds.count("worker_quarantined")
+    num_refused, num_bad = kinds.count(REQUEST_REFUSED), kinds.count(WORKER_QUARANTINED)
     return (
         f"{len(kinds)} events, each follows the one before it; {num_bad} quarantines, "
         f"{num_refused} refused requests"
@@ -196,9 +197,3 @@ def _require_ready(config: StarshadeConfig) -> None:
         raise problems[-1]
     if source := model_to_pull(config):
         pull_with_progress(source, config.paths)
-
-
-def _free_port() -> int:
-    with closing(listen_tcp("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

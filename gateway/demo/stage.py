@@ -18,8 +18,6 @@ from gateway.demo.attacks import Attack
 from gateway.demo.loop import LoopThread
 from gateway.demo.wire import Wire
 from gateway.dev_key import ensure_dev_key
-from gateway.files import make_private_dir
-from gateway.preflight import prepare_state
 from gateway.probes import observatory_answers, probe_gateway, probe_worker
 from gateway.process import utc_now
 from gateway.snippets import base_url, dashboard_url
@@ -110,11 +108,8 @@ def set_up(
 ) -> Iterator[Stage]:
     """Everything runs and the worker is verified; ``environ`` is the children's.
 
-    Raises: Failure.
+    The state folder is there, as `prepare_state` leaves it. Raises: Failure.
     """
-    if problem := prepare_state(config):
-        raise problem
-    make_private_dir(config.paths.tls_dir)
     ensure_certificates(config.paths, config.gateway.hostnames, at=utc_now())
     ensure_dev_key(config, now_ns=time.time_ns())
     clock = MonotonicClock()
@@ -129,10 +124,9 @@ def set_up(
             on_death=lambda death: shows.show(f"the {death.role} {death.how}"),
         ) as supervisor,
         LoopThread() as loop,
+        _tapped(config, wire_socket, loop) as wire,
     ):
         supervisor.start()
-        wire = Wire(config.worker.socket, utc_now=utc_now)
-        loop.serve(wire, listen_unix(wire_socket))
         app = build_gateway_app(config)
         loop.serve(
             app,
@@ -153,6 +147,15 @@ def set_up(
                 url=url,
                 key=config.paths.dev_api_key.read_text("ascii").strip(),
             )
+
+
+@contextlib.contextmanager
+def _tapped(config: StarshadeConfig, wire_socket: Path, loop: LoopThread) -> Iterator[Wire]:
+    wire = Wire(config.worker.socket, utc_now=utc_now)
+    try:
+        loop.serve(wire, listen_unix(wire_socket))
+        yield wire
+    finally:
         loop.run(wire.aclose())
 
 

@@ -1,10 +1,16 @@
 """Does the bench of the gateway measure what it says, with processes that really run?"""
 
+import itertools
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
+from gateway.bench import gateway
 from gateway.bench.cli import bench
 from gateway.bench.stub_engine import WORD, StubEngine, StubTokenizer
 from runtime import GenerationRequest, SamplingParams
@@ -42,6 +48,30 @@ def test_the_stub_engine_keeps_its_pace() -> None:
     engine.abort("b")
     assert not engine.has_work()
     assert StubTokenizer().decode([1, 1]) == WORD * 2
+
+
+async def test_every_turn_has_a_key_that_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+
+    class FakeAsker:
+        def __init__(self, _hop: Any, _body: bytes) -> None:
+            pass
+
+        async def take_key(self) -> None:
+            did.append("key")
+
+        async def ask(self) -> AsyncIterator[bytes]:
+            did.append("ask")
+            yield b"data: [DONE]\n\n"
+
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(gateway, "GatewayAsker", FakeAsker)
+    monkeypatch.setattr(gateway, "WorkerAsker", FakeAsker)
+    hop: Any = SimpleNamespace(cpu_s=lambda: 0.0)
+    await gateway._measure(hop, b"", rate=2, seconds=1, repeat=1)
+    assert [kind for kind, _ in itertools.groupby(did)] == ["key", "ask"] * 4
 
 
 def test_a_small_run_through_real_processes() -> None:

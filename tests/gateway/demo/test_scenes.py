@@ -1,12 +1,16 @@
 """Does the demo notice when a scene is not as it must be?"""
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from gateway.demo.attacks import ATTACKS
-from gateway.demo.scenes import SCENES, Seen, _wrong
+from gateway.demo.cli import _show
+from gateway.demo.scenes import SCENES, Played, Seen, _wrong
 from gateway.demo.stage import Badge
+from gateway.startup_display import Display
 
 ATTACK = ATTACKS[0]
 ANSWERED = Seen(
@@ -82,3 +86,11 @@ def test_a_badge_says_its_tier_then_its_code() -> None:
     assert REFUSED.badge is not None
     assert ANSWERED.badge.words == "warning, SIMULATED"
     assert REFUSED.badge.words == "contraindicated: quote_signature"
+
+
+@pytest.mark.parametrize(("is_readable", "words"), [(False, "not readable"), (True, "READABLE")])
+def test_what_is_said_of_the_wire_is_what_was_seen(is_readable: bool, words: str) -> None:
+    seen = replace(ANSWERED, is_prompt_readable=is_readable)
+    shown = io.StringIO()
+    _show(Display(Console(file=shown)), 1, Played(scene=SCENES[0], seen=seen, wrong=()))
+    assert f"1 sealed request, 500 bytes, the prompt {words} in it" in shown.getvalue()
