@@ -25,8 +25,8 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.keyset import OhttpKey
+from gateway.doors.edge import KeyList
 from gateway.doors.opening import refusal
-from gateway.doors.terminate import KeyList
 from gateway.drain import Drain
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_grant_pins

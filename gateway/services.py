@@ -10,8 +10,8 @@ from attestation.sampling import sampling_digest
 from gateway.audit import AuditLog
 from gateway.auth import Authenticator, Principal
 from gateway.counts import RequestCounts
+from gateway.doors.edge import EdgeDoors
 from gateway.doors.inner import note_principal
-from gateway.doors.terminate import EdgeDoors
 from gateway.drain import Drain
 from gateway.limits import take_place
 from gateway.observe import Tracing

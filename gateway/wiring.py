@@ -40,7 +40,7 @@ from gateway.config import StarshadeConfig
 from gateway.counts import RequestCounts
 from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
-from gateway.doors.terminate import EdgeDoors
+from gateway.doors.edge import EdgeDoors
 from gateway.doors.wiring import build_doors
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic

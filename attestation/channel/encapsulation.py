@@ -81,7 +81,7 @@ class ServerKey:
 
 
 ServerKeys = Mapping[int, ServerKey]
-"""The keys a server opens with, by key id: Active, and Stale for one more period."""
+"""The keys a server opens with, by key id: Pending, Active and Stale, each for one period."""
 
 
 def encapsulated_header(key_id: int, suite: Suite) -> bytes:

@@ -1,1 +1,4 @@
-"""Through which doors does a sealed request come in?  OHTTP and EHBP; behind each, the same app."""
+"""Through which doors does a sealed request come in?
+
+OHTTP, EHBP, and TNG's framing of OHTTP; behind each, the same app.
+"""

@@ -9,9 +9,10 @@ from attestation.channel import KEM_XWING, ChunkLimits, KeyOffer, ehbp
 from gateway.audit import CHANNEL_KEYS_ROTATED, AuditLog
 from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
+from gateway.doors.edge import EdgeDoors
 from gateway.doors.ohttp import OhttpDoor
 from gateway.doors.opening import UnopenedBytes
-from gateway.doors.terminate import EdgeDoors, TerminatingDoors
+from gateway.doors.terminate import TerminatingDoors
 from gateway.doors.tng import TngDoor
 from gateway.drain import Drain
 from gateway.limits import RequestLimits

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from attestation.channel import KEY_LIST_TYPE
 from gateway.auth import tenant_in_spans
-from gateway.doors.terminate import KeyList
+from gateway.doors.edge import KeyList
 from gateway.endpoints import ENDPOINTS
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_gateway_pins
