@@ -14,7 +14,6 @@ SERVICE_GATEWAY: Final = "starshade-gateway"
 SERVICE_WORKER: Final = "starshade-worker"
 
 # Span names.  A request's is its operation and model, "chat {model}"; "attest {worker}" is alike.
-SPAN_CHAT: Final = "chat"
 SPAN_ATTEST: Final = "attest"
 SPAN_SEAL: Final = "seal"
 SPAN_STREAM: Final = "stream"

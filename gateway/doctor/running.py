@@ -1,6 +1,6 @@
 """Do worker, gateway and dashboard run, and if not, could they start?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -136,6 +136,3 @@ def _next(code: str, config: StarshadeConfig) -> str:
     if code == _REJECTED:
         return "use a machine with a supported TEE, or `starshade up --policy development`"
     return f"see {config.paths.logs_dir / 'gateway.log'} and worker.log"
-
-
-Ask = Callable[[StarshadeConfig], Asked]
