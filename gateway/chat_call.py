@@ -1,19 +1,20 @@
 """What is a chat completion to the relay?"""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls import Call
 from gateway.chunks import ChunkReader
-from gateway.schemas import inner_body, parse_chat_request
+from gateway.schemas import inner_body, validate_chat_request
 from telemetry import semconv
 
 CHAT_PATH: Final = "/v1/chat/completions"
 _WRITTEN: Final = ("content", "tool_calls", "reasoning_content", "reasoning")
 
 
-def chat_call(body: bytes) -> Call:
-    """Raises: GatewayError as `parse_chat_request`."""
-    chat = parse_chat_request(body)
+def chat_call(asked: Mapping[str, Any]) -> Call:
+    """Of a parsed body. Raises: GatewayError as `parse_chat_request`."""
+    chat = validate_chat_request(asked)
     return Call(
         path=CHAT_PATH,
         operation=semconv.OPERATION_CHAT,

@@ -1,18 +1,19 @@
 """What is a plain completion to the relay?"""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls import Call
 from gateway.chunks import ChunkReader
-from gateway.schemas.completions import completion_inner_body, parse_completion_request
+from gateway.schemas.completions import completion_inner_body, validate_completion_request
 from telemetry import semconv
 
 COMPLETIONS_PATH: Final = "/v1/completions"
 
 
-def completion_call(body: bytes) -> Call:
-    """Raises: GatewayError as `parse_completion_request`."""
-    request = parse_completion_request(body)
+def completion_call(asked: Mapping[str, Any]) -> Call:
+    """Of a parsed body. Raises: GatewayError as `parse_completion_request`."""
+    request = validate_completion_request(asked)
     return Call(
         path=COMPLETIONS_PATH,
         operation=semconv.OPERATION_TEXT_COMPLETION,

@@ -1,21 +1,22 @@
 """What is a request for embeddings to the relay?  Never a stream, and nothing is generated."""
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from gateway import sse
 from gateway.calls import Call, EventUse, take_usage
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError, openai_body
-from gateway.schemas.embeddings import embedding_inner_body, parse_embedding_request
+from gateway.schemas.embeddings import embedding_inner_body, validate_embedding_request
 from telemetry import semconv
 
 EMBEDDINGS_PATH: Final = "/v1/embeddings"
 
 
-def embedding_call(body: bytes) -> Call:
-    """Raises: GatewayError as `parse_embedding_request`."""
-    request = parse_embedding_request(body)
+def embedding_call(asked: Mapping[str, Any]) -> Call:
+    """Of a parsed body. Raises: GatewayError as `parse_embedding_request`."""
+    request = validate_embedding_request(asked)
     return Call(
         path=EMBEDDINGS_PATH,
         operation=semconv.OPERATION_EMBEDDINGS,
@@ -31,10 +32,9 @@ class EmbeddingReader:
     """`gateway.calls.AnswerReader`."""
 
     def read_whole(self, body: bytes, facts: ChatFacts) -> None:
-        answer = json.loads(body)
-        if not isinstance(answer["data"], list):
-            raise TypeError("embeddings are a list")
-        take_usage(facts, prompt=answer["usage"]["prompt_tokens"], cached=0, output=0)
+        """Of megabytes of numbers only what is behind them: usage comes last."""
+        usage = json.loads(b"{" + body[body.rindex(b'"usage"') :])["usage"]
+        take_usage(facts, prompt=usage["prompt_tokens"], cached=0, output=0)
 
     def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
         raise ValueError("embeddings have no events")

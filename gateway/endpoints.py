@@ -1,8 +1,8 @@
 """Which endpoints go to a worker?  One line each; the routes are made from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway.auth import Scope
 from gateway.calls import Call
@@ -15,26 +15,26 @@ from telemetry import semconv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A POST of JSON that one worker answers. `parse` raises GatewayError for a bad body."""
+    """A POST of JSON that one worker answers. `validate` raises GatewayError for a bad object."""
 
     path: str
     operation: str  # `gen_ai.operation.name`
-    parse: Callable[[bytes], Call]
+    validate: Callable[[Mapping[str, Any]], Call]
     scope: Scope = Scope.CHAT
 
 
 ENDPOINTS: Final = (
-    Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, parse=chat_call),
+    Endpoint(path=CHAT_PATH, operation=semconv.OPERATION_CHAT, validate=chat_call),
     Endpoint(
         path=COMPLETIONS_PATH,
         operation=semconv.OPERATION_TEXT_COMPLETION,
-        parse=completion_call,
+        validate=completion_call,
     ),
-    Endpoint(path=RESPONSES_PATH, operation=semconv.OPERATION_CHAT, parse=response_call),
+    Endpoint(path=RESPONSES_PATH, operation=semconv.OPERATION_CHAT, validate=response_call),
     Endpoint(
         path=EMBEDDINGS_PATH,
         operation=semconv.OPERATION_EMBEDDINGS,
-        parse=embedding_call,
+        validate=embedding_call,
         scope=Scope.EMBEDDINGS,
     ),
 )

@@ -1,13 +1,14 @@
 """What is a response to the relay?  No `[DONE]`: the last event of its stream is all of it."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls import Call, EventUse, public_code, take_usage
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError
 from gateway.response_errors import error_event
-from gateway.schemas.responses import parse_response_request, response_inner_body
+from gateway.schemas.responses import response_inner_body, validate_response_request
 from telemetry import semconv
 
 RESPONSES_PATH: Final = "/v1/responses"
@@ -15,9 +16,9 @@ _DELTAS: Final = frozenset({"response.output_text.delta", "response.function_cal
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 
 
-def response_call(body: bytes) -> Call:
-    """Raises: GatewayError as `parse_response_request`."""
-    request, chat = parse_response_request(body)
+def response_call(asked: Mapping[str, Any]) -> Call:
+    """Of a parsed body. Raises: GatewayError as `parse_response_request`."""
+    request, chat = validate_response_request(asked)
     return Call(
         path=RESPONSES_PATH,
         operation=semconv.OPERATION_CHAT,

@@ -1,8 +1,9 @@
 """What may a route use?  Everything the composition root built, in one frozen value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from starlette.requests import Request
 
@@ -20,7 +21,6 @@ from gateway.quotas import Quotas
 from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
 from gateway.registration import WorkerRegistry
 from gateway.relay import Relay
-from gateway.schemas.wire import parse_object
 from gateway.worker.attester import Attester
 from gateway.workers import WorkerDirectory
 
@@ -76,11 +76,11 @@ def open_receipt(request: Request) -> OpenReceipt | None:
     return receipt
 
 
-def note_sampling(request: Request, body: bytes) -> None:
-    """For the receipt; `body` is one that was found to be a valid request."""
+def note_sampling(request: Request, asked: Mapping[str, Any]) -> None:
+    """For the receipt; `asked` was found to be a valid request."""
     receipt = open_receipt(request)
     if receipt is not None:
-        receipt.sampling_sha256 = sampling_digest(parse_object(body))
+        receipt.sampling_sha256 = sampling_digest(asked)
 
 
 def require_not_draining(services: Services) -> None:

@@ -17,6 +17,7 @@ from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_gateway_pins, require_worker_pins
 from gateway.problems import GatewayError
 from gateway.relay import Exchange
+from gateway.schemas.wire import parse_object
 from gateway.services import (
     Services,
     authenticated,
@@ -116,8 +117,9 @@ async def _read_call(request: Request, endpoint: Endpoint) -> Call:
         body = await request.body()
     except ClientDisconnect:
         raise GatewayError("client_disconnected", "The client went away.") from None
-    call = endpoint.parse(body)
-    note_sampling(request, body)
+    asked = parse_object(body)
+    call = endpoint.validate(asked)
+    note_sampling(request, asked)
     return call
 
 

@@ -5,6 +5,11 @@ Every parameter is either honoured, listed in ``IGNORED_PARAMETERS``, or refused
 is accepted because honouring it needs nothing.
 """
 
-from gateway.schemas.chat import ChatRequest, inner_body, parse_chat_request
+from gateway.schemas.chat import (
+    ChatRequest,
+    inner_body,
+    parse_chat_request,
+    validate_chat_request,
+)
 
-__all__ = ["ChatRequest", "inner_body", "parse_chat_request"]
+__all__ = ["ChatRequest", "inner_body", "parse_chat_request", "validate_chat_request"]

@@ -123,7 +123,11 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     Raises: GatewayError with `invalid_json`, `invalid_type`, `invalid_value`,
     `missing_required_parameter` or `unsupported_parameter`; `param` names the place.
     """
-    request = validated(ChatRequest, parse_object(body), neutral=NEUTRAL_VALUES, tags=_TAGS)
+    return validate_chat_request(parse_object(body))
+
+
+def validate_chat_request(value: Mapping[str, Any]) -> ChatRequest:
+    request = validated(ChatRequest, value, neutral=NEUTRAL_VALUES, tags=_TAGS)
     require_consistent(request)
     return request
 

@@ -73,7 +73,11 @@ class CompletionRequest(SamplingFields):
 
 def parse_completion_request(body: bytes) -> CompletionRequest:
     """Raises: GatewayError as `gateway.schemas.chat.parse_chat_request`."""
-    request = validated(CompletionRequest, parse_object(body), neutral=NEUTRAL_VALUES)
+    return validate_completion_request(parse_object(body))
+
+
+def validate_completion_request(value: Mapping[str, Any]) -> CompletionRequest:
+    request = validated(CompletionRequest, value, neutral=NEUTRAL_VALUES)
     if request.stream_options is not None and not request.is_streamed:
         raise GatewayError(
             "invalid_value", "'stream_options' needs 'stream'.", param="stream_options"

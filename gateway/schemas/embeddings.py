@@ -1,6 +1,7 @@
 """Which embeddings may be asked for?  https://platform.openai.com/docs/api-reference/embeddings"""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -31,7 +32,11 @@ class EmbeddingRequest(Wire):
 
 def parse_embedding_request(body: bytes) -> EmbeddingRequest:
     """Raises: GatewayError as `gateway.schemas.chat.parse_chat_request`."""
-    return validated(EmbeddingRequest, parse_object(body), neutral={})
+    return validate_embedding_request(parse_object(body))
+
+
+def validate_embedding_request(value: Mapping[str, Any]) -> EmbeddingRequest:
+    return validated(EmbeddingRequest, value, neutral={})
 
 
 def embedding_inner_body(request: EmbeddingRequest) -> bytes:

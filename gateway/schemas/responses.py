@@ -159,7 +159,11 @@ class ResponseRequest(Wire):
 
 def parse_response_request(body: bytes) -> tuple[ResponseRequest, ChatRequest]:
     """The request, and the chat that it is. Raises: GatewayError as `parse_chat_request`."""
-    request = validated(ResponseRequest, parse_object(body), neutral=NEUTRAL_VALUES, tags=_TAGS)
+    return validate_response_request(parse_object(body))
+
+
+def validate_response_request(value: Mapping[str, Any]) -> tuple[ResponseRequest, ChatRequest]:
+    request = validated(ResponseRequest, value, neutral=NEUTRAL_VALUES, tags=_TAGS)
     if request.stream_options is not None and not request.is_streamed:
         raise GatewayError(
             "invalid_value", "'stream_options' needs 'stream'.", param="stream_options"

@@ -20,6 +20,7 @@ from gateway.endpoints import ENDPOINTS
 from gateway.observe import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.response_call import RESPONSES_PATH
+from gateway.schemas.wire import parse_object
 from gateway.sealed import UNIX_SCHEME, read_bounded
 from gateway.worker.dialects import client_answer, refusal, upstream_body
 from gateway.worker.inner import (
@@ -38,8 +39,8 @@ MAX_REFUSAL_BYTES: Final = 64 << 10
 MAX_MODELS: Final = 64
 ASK_AGAIN_S: Final = 1.0  # while the server loads its model
 _CONNECT_S: Final = 5.0
-_CALLS: Final[Mapping[str, Callable[[bytes], Call]]] = MappingProxyType(
-    {endpoint.path: endpoint.parse for endpoint in ENDPOINTS}
+_CALLS: Final[Mapping[str, Callable[[Mapping[str, Any]], Call]]] = MappingProxyType(
+    {endpoint.path: endpoint.validate for endpoint in ENDPOINTS}
 )
 
 
@@ -140,7 +141,7 @@ class UpstreamService:
             raise GatewayError("server_stopping", "The worker is stopping.")
         if request.path == RESPONSES_PATH:
             return await self._respond(request)
-        call = _CALLS[request.path](request.body)
+        call = _CALLS[request.path](parse_object(request.body))
         if call.model not in self._models:
             raise GatewayError("model_not_found", "This model is not served here.", param="model")
         body = upstream_body(call.body, dialect=self._dialect, cache_salt=request.cache_salt)

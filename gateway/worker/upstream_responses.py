@@ -22,6 +22,7 @@ from gateway.schemas.responses import (
     without_implied_strictness,
 )
 from gateway.schemas.sampling import StreamOptions
+from gateway.schemas.wire import parse_object
 from gateway.worker.inner import InnerRequest
 from gateway.worker.obfuscation import Filler
 from gateway.worker.outcome import Usage
@@ -64,7 +65,7 @@ class ResponseByChat:
             tool_names=(),  # the server takes calls from the text itself
             filler=filler if asked.wants_obfuscation else None,
         )
-        return cls(asked=asked, call=chat_call(inner_body(streamed)), writer=writer)
+        return cls(asked=asked, call=chat_call(parse_object(inner_body(streamed))), writer=writer)
 
     async def events(self, chat: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """First an empty item once the server accepted. A failure becomes the last event."""

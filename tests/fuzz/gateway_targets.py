@@ -12,7 +12,7 @@ from gateway.worker.tools import conversation_of
 from tests.fuzz import damage
 from tests.fuzz.driver import Target
 
-_PARSERS = {endpoint.path: endpoint.parse for endpoint in ENDPOINTS}
+_VALIDATORS = {endpoint.path: endpoint.validate for endpoint in ENDPOINTS}
 _FUNCTION = {
     "name": "look_up",
     "description": "of a word",
@@ -123,10 +123,10 @@ def embedding_request() -> Target:
 
 def _pass_on(path: str, data: bytes) -> None:
     """As the gateway does: what the worker gets says the same, and a receipt can name it."""
-    parse = _PARSERS[path]
-    call = parse(data)
-    sampling_digest(parse_object(data))
-    if parse(call.body).body != call.body:
+    validate, asked = _VALIDATORS[path], parse_object(data)
+    call = validate(asked)
+    sampling_digest(asked)
+    if validate(parse_object(call.body)).body != call.body:
         raise AssertionError("the worker would read something else")
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import openai
 import pytest
 
+from gateway.calls import MALFORMED
 from gateway.embedding_call import EmbeddingReader, embedding_call
 from gateway.observe import ChatFacts
 from gateway.problems import GatewayError
@@ -126,15 +127,24 @@ def test_refusals(members: dict[str, Any], code: str, param: str) -> None:
 
 
 def test_what_is_passed_on_and_read() -> None:
-    call = embedding_call(b'{"model": "m", "input": [[1, 2]], "user": "u", "dimensions": 3}')
+    call = embedding_call({"model": "m", "input": [[1, 2]], "user": "u", "dimensions": 3})
     assert json.loads(call.body) == {"model": "m", "input": [[1, 2]], "dimensions": 3}
     timeline = RequestTimeline(arrived_ns=1, wall_anchor_ns=1)
     facts = ChatFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
     answer = {"data": [], "usage": {"prompt_tokens": 2, "total_tokens": 2}}
     EmbeddingReader().read_whole(json.dumps(answer).encode(), facts)
     assert (facts.has_usage, timeline.prompt_tokens, timeline.output_tokens) == (True, 2, 0)
-    with pytest.raises(KeyError):
-        EmbeddingReader().read_whole(b"{}", facts)
+    for body in (b"{}", b'{"data": []', b'{"usage": {}}', b'{"x": {"usage": {}}}'):
+        with pytest.raises(MALFORMED):
+            EmbeddingReader().read_whole(body, facts)
+
+
+def test_numbers_are_not_decoded_for_the_count_behind_them() -> None:
+    timeline = RequestTimeline(arrived_ns=1, wall_anchor_ns=1)
+    facts = ChatFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
+    body = b'{"data": [these are not read], "usage": {"prompt_tokens": 2}, "object": "list"}'
+    EmbeddingReader().read_whole(body, facts)
+    assert timeline.prompt_tokens == 2
 
 
 @pytest.mark.parametrize(("encoding", "most"), [("float", 653), ("base64", 2048)])

@@ -1,6 +1,5 @@
 """Is a tenant held to its limits, and only that tenant, and charged what it used?"""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +55,7 @@ def by(tenant: str = "acme", **limits: int) -> Principal:
 
 def call_of(text: str = "hi", max_tokens: int | None = 10) -> Call:
     body = chat_body(messages=[{"role": "user", "content": text}])
-    call = chat_call(json.dumps(body).encode())
+    call = chat_call(body)
     return replace(call, max_tokens=max_tokens)
 
 

@@ -62,7 +62,7 @@ def test_usage_may_lack_what_is_cached(details: Any) -> None:
 
 
 def test_a_completion_is_read_by_its_text() -> None:
-    call = completion_call(b'{"model": "m", "prompt": ["a", "b"], "n": 2, "stream": true}')
+    call = completion_call({"model": "m", "prompt": ["a", "b"], "n": 2, "stream": True})
     known = facts()
     told = {"choices": [{"text": "a", "index": 3, "finish_reason": "stop"}]}
     assert read(call.reader, known, told) is EventUse.PASS
