@@ -65,6 +65,7 @@ class ChatFacts:
     hop: "Hop | None" = None  # to the worker, last
     sealing_ns: tuple[int, int] | None = None  # monotonic, of the last attempt
     finish_reason: str | None = None
+    has_answer: bool = False  # it began, at least
     has_usage: bool = False
     status: int = 200
     error_code: str | None = None

@@ -20,6 +20,7 @@ from gateway.problems import GatewayError
 ASSUMED_OUTPUT_TOKENS: Final = 256  # of an answer that the client sets no bound to
 OPEN_RETRY_S: Final = 1
 MAX_IDLE_ACCOUNTS: Final = 1024  # beyond these, tenants whose buckets are full are forgotten
+_COMPUTED_IN_VAIN: Final = frozenset({"client_disconnected", "grammar_failed", "request_timeout"})
 _NS_PER_S: Final = 1_000_000_000
 _NS_PER_MS: Final = 1_000_000
 
@@ -207,16 +208,16 @@ def estimated_tokens(call: Call) -> int:
 def used_tokens(call: Call, facts: ChatFacts) -> int:
     """What an ended request is charged: the worker's own count, else what can be known of it.
 
-    One that never reached a worker, or that the worker found invalid, used nothing. One that was
-    cut short has cost its prompt and what was streamed; leaving early is no way around a limit.
+    One that no worker took used nothing. One that was cut short has cost its prompt and what was
+    streamed, also where that is nothing yet; leaving early is no way around a limit.
     """
     timeline = facts.timeline
     if facts.has_usage:
         return (timeline.prompt_tokens or 0) + timeline.output_tokens
-    was_invalid = 400 <= facts.status < 499
-    if timeline.dispatched_ns is None or was_invalid:
-        return 0
-    return call.estimated_prompt_tokens + timeline.output_tokens
+    was_sent = timeline.dispatched_ns is not None
+    if facts.has_answer or (was_sent and facts.error_code in _COMPUTED_IN_VAIN):
+        return call.estimated_prompt_tokens + timeline.output_tokens
+    return 0
 
 
 def duration(span_ns: int) -> str:

@@ -133,6 +133,7 @@ class Relay:
         trace.timeline.mark_first_byte(self.clocks.monotonic_ns())
         if sealed.status != 200:
             raise await _inner_error(sealed)
+        trace.facts.has_answer = True
 
     async def _send(
         self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace, pins: Pins

@@ -146,26 +146,39 @@ def test_tokens_are_estimated_first_and_then_charged_as_used() -> None:
     assert left(admission) == 1000 - 42
 
 
-@pytest.mark.parametrize(
-    ("dispatched", "code", "is_charged"),
-    [
-        (False, "upstream_unavailable", False),
-        (False, "client_disconnected", False),
-        (True, "context_length_exceeded", False),
-        (True, "client_disconnected", True),
-        (True, "upstream_truncated", True),
-    ],
-)
-def test_what_has_no_usage_is_charged_by_how_far_it_got(
-    dispatched: bool, code: str, is_charged: bool
-) -> None:
-    quotas = quotas_of(Clock(), tokens_per_minute=1000)
-    facts, call = facts_of(dispatched=dispatched, code=code), call_of("x" * 400)
-    facts.timeline.chunks = [(1, 1)] * 5 if is_charged else []
+def charged(facts: ChatFacts) -> int:
+    """How many tokens more than its prompt a request is charged; nothing at all is below 0."""
+    quotas, call = quotas_of(Clock(), tokens_per_minute=1000), call_of("x" * 400)
     admission = entered(quotas, call)
     admission.end(facts)
-    prompt_and_chunks = estimated_tokens(call) - 10 + 5
-    assert left(admission) == 1000 - (prompt_and_chunks if is_charged else 0)
+    prompt_tokens = estimated_tokens(call) - 10
+    return 1000 - left(admission) - prompt_tokens
+
+
+@pytest.mark.parametrize("code", ["client_disconnected", "upstream_truncated", "server_stopping"])
+def test_an_answer_that_breaks_off_has_cost_its_prompt_and_what_came(code: str) -> None:
+    facts = facts_of(code=code)
+    facts.has_answer = True
+    facts.timeline.chunks = [(1, 1)] * 5
+    assert charged(facts) == 5
+
+
+@pytest.mark.parametrize("code", ["client_disconnected", "request_timeout", "grammar_failed"])
+def test_what_a_worker_computed_in_vain_has_cost_its_prompt(code: str) -> None:
+    assert charged(facts_of(code=code)) == 0
+
+
+@pytest.mark.parametrize("code", ["client_disconnected", "request_timeout", "upstream_unavailable"])
+def test_what_was_never_sent_costs_nothing(code: str) -> None:
+    assert charged(facts_of(dispatched=False, code=code)) < 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["context_length_exceeded", "overloaded", "worker_not_ready", "upstream_unavailable"],
+)
+def test_what_no_worker_took_costs_nothing(code: str) -> None:
+    assert charged(facts_of(code=code)) < 0
 
 
 def test_a_request_larger_than_the_quota_needs_a_full_bucket_and_leaves_a_debt() -> None:
@@ -274,6 +287,35 @@ def test_an_answer_tells_what_is_left_and_a_refusal_when(tmp_path: Path) -> None
         spans = stack.spans("chat")
         codes = [s.attributes.get("error.type") for s in spans if s.attributes is not None]
         assert codes.count("rate_limit_exceeded") == 1
+
+
+def test_a_stream_that_is_left_is_charged_and_a_refused_request_is_not(tmp_path: Path) -> None:
+    with running_stack(
+        tmp_path,
+        engine=HashEngine(step_s=0.01),
+        gateway__quota__tokens_per_minute=1000,
+    ) as stack:
+        quotas: Quotas = stack.gateway.app.services.quotas
+
+        def remaining() -> int:
+            (use,) = quotas.use()
+            assert use.remaining_tokens is not None
+            return use.remaining_tokens
+
+        too_long = chat_body(messages=[{"role": "user", "content": "x" * 100_000}])
+        refused = stack.client.post("/v1/chat/completions", json=too_long)
+        assert error_of(refused)["code"] == "context_length_exceeded"
+        assert remaining() == 1000
+        body = chat_body(
+            messages=[{"role": "user", "content": "x" * 200}],
+            stream=True,
+            max_tokens=50,
+            ignore_eos=True,
+        )
+        with stack.client.stream("POST", "/v1/chat/completions", json=body) as held:
+            next(held.iter_raw())
+        wait_until(lambda: quotas.use()[0].num_open == 0)
+        assert remaining() < 1000
 
 
 def test_one_tenant_s_streams_leave_room_for_another(tmp_path: Path) -> None:
