@@ -196,7 +196,7 @@ class ReceiptBook:
 
     def recover(self, *, before_ns: int) -> None:
         """Signs, in the writer's thread, what an earlier process left unfinished."""
-        self._writer.submit(
+        self._write_in_parts(
             partial(
                 table.sign_unfinished,
                 kid=self.key.kid,
@@ -209,8 +209,22 @@ class ReceiptBook:
         last_ns, self_ns = self._pruned_ns, self._monotonic_ns()
         if last_ns is None or self_ns - last_ns >= _PRUNE_INTERVAL_NS:
             self._pruned_ns = self_ns
-            with suppress(WriterFull):
-                self._writer.submit(partial(table.prune, before_ns=now_ns - self._keep_ns))
+            self._write_in_parts(partial(table.prune, before_ns=now_ns - self._keep_ns))
+
+    def _write_in_parts(self, write: Callable[[Connection], bool]) -> None:
+        """Again as long as `write` says that there may be more, with others' writes in between."""
+        has_more = False
+
+        def write_part(connection: Connection) -> None:
+            nonlocal has_more
+            has_more = write(connection)
+
+        def go_on(done: "Future[None]") -> None:
+            if done.exception() is None and has_more:
+                self._write_in_parts(write)
+
+        with suppress(WriterFull):
+            self._writer.submit(write_part).add_done_callback(go_on)
 
     def _submitted(self, write: Callable[[Connection], None]) -> "Future[None]":
         """Raises: GatewayError `receipt_unavailable`."""

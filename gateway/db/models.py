@@ -3,7 +3,7 @@
 Readers of receipts and events check the types themselves, to say which one does not fit.
 """
 
-from sqlalchemy import BigInteger, LargeBinary, String
+from sqlalchemy import BigInteger, Index, LargeBinary, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from gateway.db.checked import CheckedBigInteger, CheckedBytes, CheckedInteger, CheckedText
@@ -17,6 +17,14 @@ class ReceiptRow(Base):
     """One request: an intent while `body` is null, then its signed receipt."""
 
     __tablename__ = "receipt"
+    __table_args__ = (
+        Index(
+            "ix_receipt_unfinished",
+            "opened_ns",
+            sqlite_where=text("body IS NULL"),
+            postgresql_where=text("body IS NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     key_id: Mapped[str] = mapped_column(String(32))

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final, cast
 
-from sqlalchemy import Connection, Engine, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Select, Table, bindparam, delete, insert, select, update
 
 from gateway.db.models import ReceiptRow
 
-MAX_PRUNED: Final = 10_000  # rows one write may delete
+MAX_PRUNED: Final = 1000  # rows one write may delete
+MAX_SIGNED: Final = 200  # rows one write may sign
 
 
 # Two of these run for every request: built once, and on the table, not through the mapper.
@@ -55,11 +56,11 @@ def store_receipt(connection: Connection, intent: Intent, body: bytes) -> None:
 
 def sign_unfinished(
     connection: Connection, *, kid: str, before_ns: int, sign: Callable[[Intent], bytes]
-) -> None:
-    """Gives each intent of another process, opened before then, the receipt that `sign` makes."""
-    query = select(ReceiptRow).where(
-        ReceiptRow.body.is_(None), ReceiptRow.kid != kid, ReceiptRow.opened_ns < before_ns
-    )
+) -> bool:
+    """Gives the oldest intents of other processes, opened before then, the receipts that `sign`
+    makes: a bounded number of them. Whether there may be more.
+    """
+    num_signed, query = 0, unfinished(kid=kid, before_ns=before_ns)
     for row in connection.execute(query).all():
         texts = (row.id, row.key_id, row.endpoint)
         if not all(isinstance(value, str) for value in texts) or not isinstance(row.opened_ns, int):
@@ -72,17 +73,31 @@ def sign_unfinished(
             opened_ns=row.opened_ns,
         )
         store_receipt(connection, intent, sign(intent))
+        num_signed += 1
+    return num_signed > 0
 
 
-def prune(connection: Connection, *, before_ns: int) -> None:
-    """Deletes the oldest receipts of before then, a bounded number at a time."""
+def unfinished(*, kid: str, before_ns: int) -> Select[ReceiptRow]:
+    return (
+        select(ReceiptRow)
+        .where(ReceiptRow.body.is_(None), ReceiptRow.kid != kid, ReceiptRow.opened_ns < before_ns)
+        .order_by(ReceiptRow.opened_ns)
+        .limit(MAX_SIGNED)
+    )
+
+
+def prune(connection: Connection, *, before_ns: int) -> bool:
+    """Deletes the oldest receipts of before then, a bounded number of them. Whether there may be
+    more.
+    """
     oldest = (
         select(ReceiptRow.id)
         .where(ReceiptRow.opened_ns < before_ns)
         .order_by(ReceiptRow.opened_ns)
         .limit(MAX_PRUNED)
     )
-    connection.execute(delete(ReceiptRow).where(ReceiptRow.id.in_(oldest)))
+    deleted = connection.execute(delete(_TABLE).where(_TABLE.c.id.in_(oldest)))
+    return deleted.rowcount > 0
 
 
 def find_receipt(engine: Engine, receipt_id: str, *, key_id: str) -> bytes | None:

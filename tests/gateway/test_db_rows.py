@@ -19,6 +19,7 @@ from gateway.db.receipts import (
     sign_unfinished,
     store_receipt,
     try_intent,
+    unfinished,
 )
 from gateway.keys_cli import keys
 
@@ -90,6 +91,16 @@ def test_an_intent_that_is_none_keeps_no_other_from_being_signed(engine: Engine)
         )
     assert find_receipt(engine, ID, key_id="k") is None
     assert find_receipt(engine, OTHER_ID, key_id="k") == b"/v1/x"
+
+
+def test_unfinished_requests_are_found_without_reading_the_finished(engine: Engine) -> None:
+    dialect = engine.dialect
+    query = unfinished(kid="k", before_ns=1).compile(
+        dialect=dialect, compile_kwargs={"literal_binds": True}
+    )
+    with engine.connect() as connection:
+        (step,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all()
+    assert "USING INDEX ix_receipt_unfinished" in step.detail
 
 
 def test_a_trial_leaves_nothing_behind(engine: Engine) -> None:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,8 @@ from attestation.keyset import parse_keyset
 from attestation.model import parse_bundle
 from attestation.receipt import Receipt, SignedReceipt, response_digest
 from attestation.sampling import sampling_digest
-from gateway.db import migrate, open_engine
+from gateway.db import open_engine
+from gateway.db import receipts as table
 from gateway.db.engine import writing
 from gateway.db.receipts import Intent, insert_intent
 from tests.gateway.doors.clients import ask_chunked, inner_request
@@ -258,36 +259,57 @@ def test_no_room_for_receipts_no_answer(tmp_path: Path) -> None:
         assert receipt_by_id(stack, before).outcome == "complete"
 
 
-def test_the_next_process_signs_for_the_one_that_died(tmp_path: Path) -> None:
+@pytest.fixture
+def key_id(tmp_path: Path) -> str:
+    """Of the key in `tmp_path / "key"`, of a gateway whose database has no more yet."""
     config = make_config(tmp_path)
-    database = open_engine(config.database_url)
-    migrate(database)
-    key = make_key(config, tenant="acme")
-    found = sqlite3.connect(tmp_path / "gateway.db")
-    ((key_id,),) = found.execute("SELECT id FROM api_key").fetchall()
-    found.close()
-    intent = Intent(
-        id="a" * 32, key_id=key_id, kid="dead", endpoint=CHAT, opened_ns=1_700_000_000_000_000_000
-    )
+    (tmp_path / "key").write_text(make_key(config, tenant="acme"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "gateway.db")) as connection:
+        ((key_id,),) = connection.execute("SELECT id FROM api_key").fetchall()
+    return str(key_id)
+
+
+def insert_intents(tmp_path: Path, intents: Iterable[Intent]) -> None:
+    database = open_engine(make_config(tmp_path).database_url)
     with writing(database).begin() as connection:
-        insert_intent(connection, intent)
+        for intent in intents:
+            insert_intent(connection, intent)
     database.dispose()
+
+
+def test_the_next_process_signs_for_the_one_that_died(
+    tmp_path: Path, key_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many requests that one had open, a few at a time."""
+    monkeypatch.setattr(table, "MAX_SIGNED", 2)
+    opened_ns = 1_700_000_000_000_000_000
+    intents = [
+        Intent(id=digit * 32, key_id=key_id, kid="dead", endpoint=CHAT, opened_ns=opened_ns)
+        for digit in "abcde"
+    ]
+    insert_intents(tmp_path, intents)
     with running_stack(tmp_path, gateway__receipt_days=3650) as stack:
-        stack.client.headers["authorization"] = f"Bearer {key}"
-        receipt = receipt_by_id(stack, intent.id)
-        assert (receipt.outcome, receipt.code) == ("interrupted", "gateway_died")
+        stack.client.headers["authorization"] = f"Bearer {(tmp_path / 'key').read_text()}"
+        for intent in intents:
+            wait_until(
+                lambda id=intent.id: stack.client.get(f"/v1/receipts/{id}").status_code == 200
+            )
+            receipt = receipt_by_id(stack, intent.id)
+            assert (receipt.outcome, receipt.code) == ("interrupted", "gateway_died")
 
 
-def test_receipts_are_kept_as_long_as_is_said(tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    database = open_engine(config.database_url)
-    migrate(database)
-    with writing(database).begin() as connection:
-        insert_intent(
-            connection,
-            Intent(id="a" * 32, key_id="k", kid="dead", endpoint=CHAT, opened_ns=1),
-        )
-    database.dispose()
+def test_receipts_are_kept_as_long_as_is_said(
+    tmp_path: Path, key_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are too old, a few at a time."""
+    monkeypatch.setattr(table, "MAX_PRUNED", 2)
+    insert_intents(
+        tmp_path,
+        (
+            Intent(id=digit * 32, key_id=key_id, kid="dead", endpoint=CHAT, opened_ns=1)
+            for digit in "abcde"
+        ),
+    )
 
     def ids() -> set[str]:
         with contextlib.closing(sqlite3.connect(tmp_path / "gateway.db")) as connection:
