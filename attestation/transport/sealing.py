@@ -23,20 +23,15 @@ from attestation.transport.errors import ChannelBroken
 
 KEY_CHANGED: Final = "key_config_error"
 CREDENTIAL: Final = "authorization"
-_NOT_SEALED: Final = frozenset(
+_NOT_SEALED: Final = frozenset(  # besides what is about the connection
     {
         "accept-encoding",  # a compressed answer would tell its length's secrets
-        "connection",
         "content-length",
         "date",  # ours, since replays are told by it
         "host",
-        "keep-alive",
         "proxy-authorization",
-        "proxy-connection",
         "te",
         "trailer",
-        "transfer-encoding",
-        "upgrade",
     }
 )
 
@@ -105,7 +100,9 @@ def seal(request: PlainRequest, key_config: KeyConfig, *, at: datetime, rng: Rng
 
     Raises: ChannelBroken for a request that no HTTP message may be, or a key of no use.
     """
-    fields = [(name.lower(), value.strip()) for name, value in request.fields]
+    fields = bhttp.without_connection_fields(
+        (name.lower(), value.strip()) for name, value in request.fields
+    )
     try:
         message = bhttp.Request(
             method=request.method,

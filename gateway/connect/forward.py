@@ -13,6 +13,7 @@ import httpx
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from attestation.channel import bhttp
 from attestation.transport import (
     AttestedTransportError,
     ChannelBroken,
@@ -26,19 +27,8 @@ from gateway.problems import GatewayError, openai_body
 from gateway.streaming import StreamedBody, until_disconnected
 
 PATH_PREFIX: Final = "/v1"  # the local one
-_HOP_BY_HOP: Final = frozenset(  # [RFC 9110 sec. 7.6.1]
-    {
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
+_NOT_FORWARDED: Final = frozenset(  # besides what is about the connection
+    {"content-length", "host", "proxy-authorization", "te", "trailer"}
 )
 
 
@@ -82,12 +72,7 @@ class Forwarder:
         return f"{self.target.origin}{self.target.path_prefix}{path}{suffix}"
 
     def _headers(self, request: Request) -> list[tuple[bytes, bytes]]:
-        """As the bytes that came: a value need not be ASCII [RFC 9110 sec. 5.5]."""
-        headers = [
-            (name, value)
-            for name, value in request.headers.raw
-            if name.decode("latin-1") not in _HOP_BY_HOP
-        ]
+        headers = _forwarded(request.headers.raw)
         brought = request.headers.get("authorization", "")
         if self.key is None or brought.partition(" ")[2].strip().startswith(KEY_PREFIX):
             return headers
@@ -109,15 +94,21 @@ class _Forwarded(StreamedBody):
         self._response = response
         self._stream = stream
         self.status_code = response.status_code
-        self.raw_headers = [
-            (name.lower(), value)
-            for name, value in response.headers.raw
-            if name.lower().decode("ascii") not in _HOP_BY_HOP
-        ]
+        self.raw_headers = _forwarded(response.headers.raw)
 
     async def _close(self) -> None:
         self._stream.close()
         await self._response.aclose()
+
+
+def _forwarded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """As the bytes that came: a value need not be ASCII [RFC 9110 sec. 5.5]."""
+    fields = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers)
+    return [
+        (name.encode("latin-1"), value.encode("latin-1"))
+        for name, value in bhttp.without_connection_fields(fields)
+        if name not in _NOT_FORWARDED
+    ]
 
 
 async def _pieces(

@@ -5,17 +5,12 @@ piece, so that neither its parts nor, padded, its length say much.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from starlette.types import Message, Send
 
 from attestation.channel import ResponseSealer, bhttp
 from attestation.channel.padding import padding_for
 from gateway import sse
-
-_HOP_FIELDS: Final = frozenset(
-    {"connection", "content-length", "keep-alive", "te", "transfer-encoding", "upgrade"}
-)
 
 
 class SealedAnswer:
@@ -50,11 +45,11 @@ class SealedAnswer:
             await (self._pass_on if self._is_stream else self._collect)(data, is_last)
 
     async def _begin(self, message: Message) -> None:
-        fields = tuple(
+        kept = bhttp.without_connection_fields(
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in message.get("headers", ())
+            if name.lower() != b"content-length"
         )
-        kept = tuple((name, value) for name, value in fields if name not in _HOP_FIELDS)
         self._head = bhttp.ResponseHead(status=message["status"], fields=kept)
         is_stream = dict(kept).get("content-type", "").startswith(sse.MEDIA_TYPE)
         if is_stream and self._sealer is not None:

@@ -17,6 +17,7 @@ from attestation.channel.bhttp.message import (
     serialize_request_head,
     serialize_response,
     serialize_response_head,
+    without_connection_fields,
 )
 from attestation.channel.bhttp.parser import (
     RequestParser,
@@ -42,4 +43,5 @@ __all__ = [
     "serialize_request_head",
     "serialize_response",
     "serialize_response_head",
+    "without_connection_fields",
 ]

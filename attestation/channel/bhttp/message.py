@@ -203,6 +203,21 @@ def is_connection_field(name: str, value: str) -> bool:
     return name in _CONNECTION_FIELDS or (name == "te" and value != "trailers")
 
 
+def without_connection_fields(fields: Iterable[tuple[str, str]]) -> Fields:
+    """What outlives the connection; names are in lower case.
+
+    A field that Connection names goes with it  [RFC 9110 sec. 7.6.1].
+    """
+    fields = tuple(fields)
+    listed = ",".join(value for name, value in fields if name == "connection")
+    named = {name.strip().lower() for name in listed.split(",")}
+    return tuple(
+        (name, value)
+        for name, value in fields
+        if name not in named and not is_connection_field(name, value)
+    )
+
+
 def _require_order(informational: Iterable[ResponseHead], final: ResponseHead) -> None:
     if final.status < 200 or any(head.status >= 200 for head in informational):
         raise MalformedInner("binary HTTP: 1xx statuses come before the one final status")

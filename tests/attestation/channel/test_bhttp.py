@@ -25,6 +25,7 @@ from attestation.channel.bhttp import (
     serialize_request_head,
     serialize_response,
     serialize_response_head,
+    without_connection_fields,
 )
 from attestation.channel.errors import (
     BodyTooLarge,
@@ -359,3 +360,10 @@ def test_connection_fields_are_dropped_where_asked_for(is_known: bool) -> None:
     request = parse_request(data, drops_connection_fields=True)
     assert request.fields == (("accept", "*/*"), ("te", "trailers"))
     assert request.content == b"body"
+
+
+def test_what_is_about_a_connection_goes_with_the_fields_that_it_names() -> None:
+    kept = (("content-type", "text/plain"), ("te", "trailers"))
+    gone = (("connection", "close, X-Hop"), ("x-hop", "1"), ("proxy-connection", "close"))
+    assert without_connection_fields((*gone, *kept, ("te", "gzip"))) == kept
+    Response(status=200, fields=kept)

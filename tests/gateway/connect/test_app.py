@@ -107,6 +107,14 @@ def test_headers_travel_as_the_bytes_that_they_are(
     assert sent == [expected]
 
 
+def test_fields_of_the_connection_stay_on_it(connected: Connected) -> None:
+    headers = {"connection": "close, X-Hop", "x-hop": "1", "te": "trailers", "x-end": "2"}
+    connected.client.get("/v1/models", headers={**headers, "proxy-connection": "keep-alive"})
+    sent = dict(connected.remote.gateway.opened[0].fields)
+    assert sent["x-end"] == "2"
+    assert not sent.keys() & {"connection", "x-hop", "te", "proxy-connection"}
+
+
 def test_status_headers_and_errors_are_the_gateways_own(connected: Connected) -> None:
     async def limited(_request: bhttp.Request) -> tuple[int, AsyncIterator[bytes]]:
         return 429, pieces_of(b'{"error": {"code": "rate_limit_exceeded"}}')
