@@ -21,6 +21,9 @@ class Cpu:
     def num_threads(self) -> int: ...
     @property
     def isa(self) -> str: ...
+    @property
+    def takes_bf16(self) -> bool:
+        """Whether ``matmul`` has a mode "bf16", in which prompts are multiplied."""
 
 class Matrix:
     """Weights packed for the kernels, every ggml type exactly; immutable."""
@@ -62,7 +65,8 @@ class Matrix:
 def matmul(cpu: Cpu, matrix: Matrix, x: Any, out: Any, mode: str, *, add: bool = False) -> None:
     """``out`` (T, rows) = or += ``x`` (T, cols) times the matrix transposed; float32.
 
-    ``mode`` "int8" quantizes ``x`` in groups of 32 first, "f32" does not. The GIL is released.
+    ``mode`` "int8" quantizes ``x`` in groups of 32 first, "bf16" rounds it and the weights, "f32"
+    does neither. The GIL is released.
 
     Raises: ValueError for another mode or shapes that do not fit; TypeError for another layout.
     """
@@ -211,6 +215,7 @@ class Model:
         positions: Int32Array,
         query_starts: Int32Array,
         context_lens: Int32Array,
+        prompt_lens: Int32Array,
         block_tables: Int32Array,
         slots: Int64Array,
         logits_rows: Int32Array,

@@ -158,6 +158,7 @@ class NativeRunner:
             plan.positions,
             plan.query_starts,
             plan.context_lens,
+            plan.prompt_lens,
             plan.block_tables,
             plan.slot_mapping,
             plan.logits_rows,

@@ -18,13 +18,16 @@ class StepPlan:
     A sequence's row range in the flat arrays is ``query_starts[b]:query_starts[b + 1]``; its
     keys and values for positions ``0 .. context_lens[b] - 1`` lie in the blocks of
     ``block_tables[b]`` once this step has written its own. ``logits_rows`` names the flat rows
-    whose logits are wanted, in the order of the output.
+    whose logits are wanted, in the order of the output. Positions below ``prompt_lens[b]`` are the
+    prompt's, those beyond generated or drafted: a runner may be more precise with the ones than
+    with the others, but how it computes a token depends on nothing else in the step.
     """
 
     token_ids: Int32Array  # (T,)
     positions: Int32Array  # (T,)
     query_starts: Int32Array  # (B + 1,), starts at 0, ends at T
     context_lens: Int32Array  # (B,), computed tokens after this step
+    prompt_lens: Int32Array  # (B,), tokens of the prompt, computed or not
     block_tables: Int32Array  # (B, max blocks), -1 where unused
     slot_mapping: Int64Array  # (T,), block id * block size + offset
     logits_rows: Int32Array  # (S,), indices into T

@@ -174,6 +174,10 @@ class Sequence:
         return len(self.token_ids)
 
     @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - len(self.request.prompt_token_ids)
 

@@ -7,6 +7,7 @@ the barriers between. Attention: all layers in turn over a KV cache that holds a
 import os
 import time
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import click
@@ -77,8 +78,10 @@ def kernels(
         num_weights = sum(matrix.num_rows * matrix.num_cols for matrix in matrices)
         num_bytes = sum(matrix.num_bytes for matrix in matrices)
         takes_int8 = all(matrix.takes_int8 for matrix in matrices)
-        mode = choice.precision if takes_int8 else "f32"
-        for num_rows in rows:
+        modes = [choice.precision if takes_int8 else "f32"]
+        if modes == ["int8"] and cpu.takes_bf16:  # prompts are multiplied so
+            modes.append("bf16")
+        for num_rows, mode in product(rows, modes):
             seconds = _native.time_matmul(cpu, matrices, num_rows, mode, repeat + _WARM_UP)
             results.append(
                 kernel_row(

@@ -124,7 +124,8 @@ def perplexity_cells(
     total, num_scored = 0.0, 0
     for start in range(0, num_windows * window, window):
         ids = token_ids[start : start + window]
-        for row, logits in logits_of(runner, ids, first_row=window // 2, chunk=chunk):
+        parts = logits_of(runner, ids, prompt_len=0, first_row=window // 2, chunk=chunk)
+        for row, logits in parts:
             wanted = np.array(ids[row + 1 : row + 1 + len(logits)], np.intp)
             scored = logits[: len(wanted)]  # what follows the last token is not known
             total -= float(log_likelihoods(scored, wanted).sum())
@@ -152,8 +153,12 @@ def agreement_cells(
     missed: list[float] = []
     num_positions = 0
     for each in references:
-        first = len(each.prompt_ids) - 1
-        for row, logits in logits_of(runner, each.token_ids[:-1], first_row=first, chunk=chunk):
+        length = len(each.prompt_ids)
+        first = length - 1
+        parts = logits_of(
+            runner, each.token_ids[:-1], prompt_len=length, first_row=first, chunk=chunk
+        )
+        for row, logits in parts:
             best = logits.argmax(axis=1)
             at = row - first
             for offset, token_id in enumerate(best.tolist()):
@@ -171,23 +176,27 @@ def agreement_cells(
 
 
 def logits_of(
-    runner: AnyRunner, token_ids: Sequence[int], *, first_row: int, chunk: int
+    runner: AnyRunner, token_ids: Sequence[int], *, prompt_len: int, first_row: int, chunk: int
 ) -> Iterator[tuple[int, Float32Array]]:
     """Logits of the rows from ``first_row`` on: first row and (S, V) of each step that has some.
 
-    The sequence takes the runner's blocks from the first on.
+    The sequence takes the runner's blocks from the first on. Its first ``prompt_len`` tokens are
+    computed as a prompt, the others as if they had been generated.
     """
     table = np.arange(-(-len(token_ids) // runner.block_size), dtype=np.int32)
     for start in range(0, len(token_ids), chunk):
         end = min(start + chunk, len(token_ids))
         rows = range(max(first_row, start), end)
-        logits = runner.run(_plan(token_ids, start, end, rows, table, runner.block_size))
+        logits = runner.run(
+            _plan(token_ids, prompt_len, start, end, rows, table, runner.block_size)
+        )
         if len(rows):
             yield rows[0], np.asarray(getattr(logits, "rows", logits), np.float32)
 
 
 def _plan(
     token_ids: Sequence[int],
+    prompt_len: int,
     start: int,
     end: int,
     rows: range,
@@ -201,6 +210,7 @@ def _plan(
         positions=positions,
         query_starts=np.array([0, end - start], dtype=np.int32),
         context_lens=np.array([end], dtype=np.int32),
+        prompt_lens=np.array([prompt_len], dtype=np.int32),
         block_tables=used[None, :].copy(),
         slot_mapping=positions.astype(np.int64),
         logits_rows=np.array(rows, dtype=np.int32) - np.int32(start),

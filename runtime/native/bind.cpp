@@ -41,7 +41,8 @@ NB_MODULE(_native, module) {
   nb::class_<Cpu>(module, "Cpu")
       .def("__init__", &new_cpu, "num_threads"_a, "isa"_a = "")
       .def_prop_ro("num_threads", [](const Cpu& cpu) { return cpu.threads.num_threads(); })
-      .def_prop_ro("isa", [](const Cpu& cpu) { return cpu.isa.name; });
+      .def_prop_ro("isa", [](const Cpu& cpu) { return cpu.isa.name; })
+      .def_prop_ro("takes_bf16", [](const Cpu& cpu) { return cpu.isa.matmul.multiply_bf16 != nullptr; });
   bind_matmul(module);
   bind_model(module);
   bind_kv(module);

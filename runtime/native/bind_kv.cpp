@@ -66,8 +66,9 @@ StepRows rows_of(const KvPool& pool, Array<const std::int32_t, 1> query_starts,
     }
   }
   StepRows rows;
+  const std::vector<std::int32_t> no_prompts(num_sequences);
   rows.take({zeros.data(), positions.data(), slots.data(), query_starts.data(), context_lens.data(),
-             block_tables.data(), nullptr, num_tokens, std::int64_t(num_sequences),
+             no_prompts.data(), block_tables.data(), nullptr, num_tokens, std::int64_t(num_sequences),
              std::int64_t(block_tables.shape(1)), 0},
             {1, pool.num_blocks(), block_size, std::int64_t{1} << 30});
   return rows;

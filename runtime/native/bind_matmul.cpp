@@ -45,10 +45,14 @@ void dequantize_row(const Matrix& matrix, std::int64_t row, Array<float, 1> out)
   matrix.dequantize_row(row, out.data());
 }
 
-bool is_int8(const std::string& mode, const Matrix& matrix) {
-  require(mode == "int8" || mode == "f32", "mode is int8 or f32");
-  require(mode == "f32" || matrix.takes_int8(), "only packed integers take int8 activations");
-  return mode == "int8";
+enum class Mode { f32, int8, bf16 };
+
+Mode mode_named(const std::string& name, const Matrix& matrix, const Cpu& cpu) {
+  require(name == "f32" || name == "int8" || name == "bf16", "mode is int8, bf16 or f32");
+  if (name == "f32") return Mode::f32;
+  require(matrix.takes_int8(), "only packed integers take int8 or bf16 activations");
+  require(name == "int8" || cpu.isa.matmul.multiply_bf16 != nullptr, "this ISA has no bf16 products");
+  return name == "int8" ? Mode::int8 : Mode::bf16;
 }
 
 // One product by the whole pool; called inside run_all by every thread.
@@ -61,25 +65,27 @@ struct Product {
   std::int64_t out_stride;
   Epilogue epilogue;
 
-  void run(const Matrix& matrix, bool int8, std::size_t thread, std::size_t num_threads) const {
+  void run(const Matrix& matrix, Mode mode, std::size_t thread, std::size_t num_threads) const {
     const TileRange tiles = share(matrix.num_tiles(), thread, num_threads);
     const MatmulKernels& kernels = cpu.isa.matmul;
-    if (!int8) {
+    if (mode == Mode::f32) {
       multiply_f32(kernels, matrix, x, x_stride, num_rows, tiles, out, out_stride, epilogue);
       return;
     }
     const QuantizedRows rows = quantized.rows(matrix.num_cols());
+    const QuantizeRow take = mode == Mode::int8 ? kernels.quantize_row : kernels.round_row;
     for (auto row = std::int64_t(thread); row < num_rows; row += std::int64_t(num_threads)) {
-      kernels.quantize_row(x + row * x_stride, rows, row);
+      take(x + row * x_stride, rows, row);
     }
     cpu.threads.barrier();
-    multiply_int8(kernels, matrix, rows, num_rows, tiles, out, out_stride, epilogue);
+    const auto multiply = mode == Mode::int8 ? multiply_int8 : multiply_bf16;
+    multiply(kernels, matrix, rows, num_rows, tiles, out, out_stride, epilogue);
   }
 };
 
 void matmul(Cpu& cpu, const Matrix& matrix, Array<const float, 2> x, Array<float, 2> out,
             const std::string& mode, bool add) {
-  const bool int8 = is_int8(mode, matrix);
+  const Mode form = mode_named(mode, matrix, cpu);
   require(std::int64_t(x.shape(1)) == matrix.num_cols(), "x and the matrix have one width");
   require(out.shape(0) == x.shape(0) && std::int64_t(out.shape(1)) == matrix.num_rows(),
           "out has another shape");
@@ -90,7 +96,7 @@ void matmul(Cpu& cpu, const Matrix& matrix, Array<const float, 2> x, Array<float
                         matrix.num_rows(), add ? Epilogue::add : Epilogue::store};
   nb::gil_scoped_release released;
   cpu.threads.run_all([&](std::size_t thread, std::size_t num_threads) {
-    product.run(matrix, int8, thread, num_threads);
+    product.run(matrix, form, thread, num_threads);
   });
 }
 
@@ -106,7 +112,7 @@ void quantize(Cpu& cpu, Array<const float, 2> x, Array<std::int8_t, 2> codes,
   std::vector<float> scaled_sums(scales.size());
   std::vector<std::int32_t> half_sums(scales.size());
   const QuantizedRows rows{codes.data(), scales.data(),    scaled_sums.data(),
-                           sums.data(),  half_sums.data(), num_cols};
+                           sums.data(),  half_sums.data(), nullptr, num_cols};
   for (std::int64_t row = 0; row < num_rows; ++row) {
     cpu.isa.matmul.quantize_row(x.data() + row * num_cols, rows, row);
   }
@@ -118,8 +124,9 @@ std::vector<double> time_matmul(Cpu& cpu, const std::vector<const Matrix*>& matr
   require(num_rows >= 1 && num_rows <= kMaxTimedRows, "num_rows is out of range");
   require(num_passes >= 1 && num_passes <= kMaxPasses, "num_passes is out of range");
   std::int64_t most_in = 0, most_out = 0;
+  Mode form = Mode::f32;
   for (const Matrix* matrix : matrices) {
-    is_int8(mode, *matrix);
+    form = mode_named(mode, *matrix, cpu);
     most_in = std::max(most_in, matrix->num_cols());
     most_out = std::max(most_out, matrix->num_rows());
   }
@@ -134,7 +141,7 @@ std::vector<double> time_matmul(Cpu& cpu, const std::vector<const Matrix*>& matr
     const auto start = std::chrono::steady_clock::now();
     cpu.threads.run_all([&](std::size_t thread, std::size_t num_threads) {
       for (const Matrix* matrix : matrices) {
-        product.run(*matrix, mode == "int8", thread, num_threads);
+        product.run(*matrix, form, thread, num_threads);
         cpu.threads.barrier();
       }
     });

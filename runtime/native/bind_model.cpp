@@ -96,18 +96,20 @@ void new_model(Model* self, Cpu& cpu, const WeightsBuilder& weights, std::int64_
 }
 
 void step(Model& model, Ints token_ids, Ints positions, Ints query_starts, Ints context_lens,
-          Array<const std::int32_t, 2> block_tables, Array<const std::int64_t, 1> slots,
+          Ints prompt_lens, Array<const std::int32_t, 2> block_tables, Array<const std::int64_t, 1> slots,
           Ints logits_rows) {
   const std::size_t num_tokens = token_ids.shape(0), num_sequences = context_lens.shape(0);
   require(positions.shape(0) == num_tokens && slots.shape(0) == num_tokens,
           "tokens, positions and slots differ in number");
   require(query_starts.shape(0) == num_sequences + 1, "query_starts needs one entry more");
+  require(prompt_lens.shape(0) == num_sequences, "one prompt length per sequence");
   require(block_tables.shape(0) == num_sequences, "one block table per sequence");
   const StepArrays arrays{token_ids.data(),
                           positions.data(),
                           slots.data(),
                           query_starts.data(),
                           context_lens.data(),
+                          prompt_lens.data(),
                           block_tables.data(),
                           logits_rows.data(),
                           std::int64_t(num_tokens),
@@ -224,7 +226,7 @@ void bind_model(nb::module_& module) {
       .def("__init__", &new_model, nb::keep_alive<1, 2>(), "cpu"_a, "weights"_a, nb::kw_only(),
            "num_blocks"_a, "block_size"_a, "kv_dtype"_a, "max_batch_tokens"_a)
       .def("step", &step, "token_ids"_a.noconvert(), "positions"_a.noconvert(),
-           "query_starts"_a.noconvert(), "context_lens"_a.noconvert(),
+           "query_starts"_a.noconvert(), "context_lens"_a.noconvert(), "prompt_lens"_a.noconvert(),
            "block_tables"_a.noconvert(), "slots"_a.noconvert(), "logits_rows"_a.noconvert())
       .def("best", &best)
       .def("logits", &logits)

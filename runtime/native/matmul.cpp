@@ -1,6 +1,11 @@
 #include "matmul.h"
 
 namespace starshade {
+namespace {
+
+constexpr std::int64_t kRowsBeyond = 31;  // that multiply_bf16 may read
+
+}  // namespace
 
 TileRange share(std::int64_t num_tiles, std::size_t thread, std::size_t num_threads) {
   const auto part = std::int64_t(thread), parts = std::int64_t(num_threads);
@@ -14,17 +19,25 @@ QuantizedBuffer::QuantizedBuffer(std::int64_t max_rows, std::int64_t max_cols)
   scaled_sums_.resize(groups);
   sums_.resize(groups);
   half_sums_.resize(groups);
+  bf16_.resize(std::size_t((max_rows + kRowsBeyond) * max_cols));
 }
 
 QuantizedRows QuantizedBuffer::rows(std::int64_t num_cols) {
-  return {codes_.data(), scales_.data(),    scaled_sums_.data(),
-          sums_.data(),  half_sums_.data(), num_cols};
+  return {codes_.data(),     scales_.data(), scaled_sums_.data(), sums_.data(),
+          half_sums_.data(), bf16_.data(),   num_cols};
 }
 
 void multiply_int8(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
                    std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
                    Epilogue epilogue) {
   kernels.multiply_int8({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out,
+                         out_stride, epilogue == Epilogue::add});
+}
+
+void multiply_bf16(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
+                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
+                   Epilogue epilogue) {
+  kernels.multiply_bf16({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out,
                          out_stride, epilogue == Epilogue::add});
 }
 

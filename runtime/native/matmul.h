@@ -40,6 +40,7 @@ class QuantizedBuffer {
   std::vector<std::int8_t> codes_;
   std::vector<float> scales_, scaled_sums_;
   std::vector<std::int32_t> sums_, half_sums_;
+  std::vector<std::uint16_t> bf16_;
 };
 
 enum class Epilogue { store, add };  // add: to what out holds (the residual stream)
@@ -47,6 +48,11 @@ enum class Epilogue { store, add };  // add: to what out holds (the residual str
 // x: quantized for matrix.num_cols(); matrix.takes_int8().  out: num_rows rows of num_rows()
 // floats, out_stride floats apart.
 void multiply_int8(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
+                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
+                   Epilogue epilogue);
+
+// The same of rows that round_row has rounded; where kernels.multiply_bf16 is not null.
+void multiply_bf16(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
                    std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
                    Epilogue epilogue);
 

@@ -6,6 +6,7 @@
 #include "quantize.h"
 #include "tile_access.h"
 #if defined(__AMX_INT8__)
+#include "amx_bf16.h"
 #include "amx_panel.h"
 #endif
 
@@ -71,19 +72,31 @@ void int8_tiles(const MatmulArgs& args) {
   }
 }
 
-void multiply_int8(const MatmulArgs& args) {
-  switch (args.tiles.format) {
-    case kQ4Half: return int8_tiles<Format<kQ4Half>>(args);
-    case kQ4HalfMin: return int8_tiles<Format<kQ4HalfMin>>(args);
-    case kQ4FloatMin: return int8_tiles<Format<kQ4FloatMin>>(args);
-    case kQ4Float16: return int8_tiles<Format<kQ4Float16>>(args);
-    case kQ4Float16Min: return int8_tiles<Format<kQ4Float16Min>>(args);
-    case kQ8Half: return int8_tiles<Format<kQ8Half>>(args);
-    case kQ8HalfMin: return int8_tiles<Format<kQ8HalfMin>>(args);
-    case kQ8FloatMin: return int8_tiles<Format<kQ8FloatMin>>(args);
-    case kQ8Float16: return int8_tiles<Format<kQ8Float16>>(args);
+// Calls work(Format<...>{}).
+template <class Work>
+inline void by_format(int32_t format, const Work& work) {
+  switch (format) {
+    case kQ4Half: return work(Format<kQ4Half>{});
+    case kQ4HalfMin: return work(Format<kQ4HalfMin>{});
+    case kQ4FloatMin: return work(Format<kQ4FloatMin>{});
+    case kQ4Float16: return work(Format<kQ4Float16>{});
+    case kQ4Float16Min: return work(Format<kQ4Float16Min>{});
+    case kQ8Half: return work(Format<kQ8Half>{});
+    case kQ8HalfMin: return work(Format<kQ8HalfMin>{});
+    case kQ8FloatMin: return work(Format<kQ8FloatMin>{});
+    case kQ8Float16: return work(Format<kQ8Float16>{});
   }
 }
+
+void multiply_int8(const MatmulArgs& args) {
+  by_format(args.tiles.format, [&](auto format) { int8_tiles<decltype(format)>(args); });
+}
+
+#if defined(__AMX_BF16__)
+void multiply_bf16(const MatmulArgs& args) {
+  by_format(args.tiles.format, [&](auto format) { bf16_tiles<decltype(format)>(args); });
+}
+#endif
 
 // Float32 activations: weights of kChunk inputs become floats, then all rows pass over them.
 constexpr int64_t kChunk = 512;  // 32 KiB of floats
@@ -132,18 +145,9 @@ void expand_numbers(const PackedTiles& tiles, const uint8_t* data, int64_t first
 // Inputs first .. end - 1 of a tile as (end - first, 16) floats.
 void expand_tile(const PackedTiles& tiles, const uint8_t* data, int64_t first, int64_t end,
                  float* to) {
-  switch (tiles.format) {
-    case kQ4Half: return expand<Format<kQ4Half>>(tiles, data, first, end, to);
-    case kQ4HalfMin: return expand<Format<kQ4HalfMin>>(tiles, data, first, end, to);
-    case kQ4FloatMin: return expand<Format<kQ4FloatMin>>(tiles, data, first, end, to);
-    case kQ4Float16: return expand<Format<kQ4Float16>>(tiles, data, first, end, to);
-    case kQ4Float16Min: return expand<Format<kQ4Float16Min>>(tiles, data, first, end, to);
-    case kQ8Half: return expand<Format<kQ8Half>>(tiles, data, first, end, to);
-    case kQ8HalfMin: return expand<Format<kQ8HalfMin>>(tiles, data, first, end, to);
-    case kQ8FloatMin: return expand<Format<kQ8FloatMin>>(tiles, data, first, end, to);
-    case kQ8Float16: return expand<Format<kQ8Float16>>(tiles, data, first, end, to);
-    default: return expand_numbers(tiles, data, first, end, to);
-  }
+  if (!is_integer(tiles.format)) return expand_numbers(tiles, data, first, end, to);
+  by_format(tiles.format,
+            [&](auto format) { expand<decltype(format)>(tiles, data, first, end, to); });
 }
 
 template <int ROWS>
@@ -191,7 +195,15 @@ void quantize_row(const float* x, const QuantizedRows& q, int64_t row) {
 
 }  // namespace
 
-MatmulKernels matmul_kernels() { return {quantize_row, multiply_int8, multiply_f32}; }
+#if defined(__AMX_BF16__)
+MatmulKernels matmul_kernels() {
+  return {quantize_row, multiply_int8, multiply_f32, round_row, multiply_bf16};
+}
+#else
+MatmulKernels matmul_kernels() {
+  return {quantize_row, multiply_int8, multiply_f32, nullptr, nullptr};
+}
+#endif
 
 }  // namespace STARSHADE_ISA
 }  // namespace starshade

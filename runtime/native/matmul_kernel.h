@@ -45,12 +45,13 @@ struct QuantizedRows {
   float* scaled_sums;  // scale * sum of the group's codes
   int32_t* sums;       // of the group's codes
   int32_t* half_sums;  // of the first 16
+  uint16_t* bf16;      // the rows as bf16 instead, for multiply_bf16; 31 more can be read
   int64_t num_inputs;
 
   // The same from a later group on, counted through all rows.
   QuantizedRows from_group(int64_t group) const {
     return {codes + group * kGroup, scales + group,    scaled_sums + group,
-            sums + group,           half_sums + group, num_inputs};
+            sums + group,           half_sums + group, bf16 + group * kGroup, num_inputs};
   }
 };
 
@@ -66,7 +67,7 @@ struct MatmulArgs {
   bool add;  // to what out holds, instead of storing
 };
 
-// One row of num_inputs (a multiple of 32) floats into row `row`.
+// One row of num_inputs (a multiple of 32) floats into row `row`, as codes or as bf16.
 using QuantizeRow = void (*)(const float* x, const QuantizedRows&, int64_t row);
 using Multiply = void (*)(const MatmulArgs&);
 
@@ -74,6 +75,9 @@ struct MatmulKernels {
   QuantizeRow quantize_row;
   Multiply multiply_int8;  // integer formats only
   Multiply multiply_f32;   // every format
+  // Integer formats and rows rounded to bf16; null where nothing multiplies them faster.
+  QuantizeRow round_row;
+  Multiply multiply_bf16;
 };
 
 namespace portable { MatmulKernels matmul_kernels(); }

@@ -11,17 +11,18 @@ namespace {
 constexpr std::int64_t kAloneRows = 2;
 // Tiles of the head between two looks at their logits, which are then still in the cache.
 constexpr std::int64_t kHeadTiles = 64;
-// Rows whose products are taken further while they are in the cache.
-constexpr std::int64_t kBlockRows = 128;
+// Columns of gates and ups of a prompt that are taken further while they are in the cache.
+constexpr std::int64_t kPromptColumns = 64;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
-// Calls work(rows) for all rows, kBlockRows at a time.
+// Calls work(row, block) for the rows of a span.
 template <class Work>
-void for_blocks(std::int64_t num_rows, const Work& work) {
-  for (std::int64_t first = 0; first < num_rows; first += kBlockRows) {
-    work(Span{first, std::min(first + kBlockRows, num_rows)});
+void for_rows(Span rows, const std::vector<RowBlock>& blocks, const Work& work) {
+  for (const RowBlock& block : blocks) {
+    const std::int64_t end = std::min(rows.end, block.end);
+    for (std::int64_t row = std::max(rows.first, block.first); row < end; ++row) work(row, block);
   }
 }
 
@@ -33,7 +34,8 @@ struct Model::Thread {
       : index(std::int64_t(index)),
         count(std::int64_t(count)),
         x(std::size_t(kAloneRows * max_cols)),
-        gate_up(std::size_t(kBlockRows * 2 * (ffn_size / std::int64_t(count) + kGroup))),
+        gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
+                                         kPromptBlockRows * kPromptColumns))),
         quantized(kAloneRows, max_cols),
         scratch(scratch_bytes + 64) {}
 
@@ -45,7 +47,7 @@ struct Model::Thread {
 
   const std::int64_t index, count;
   std::vector<float> x;        // rows that this thread norms for itself
-  std::vector<float> gate_up;  // of its share of the outputs, kBlockRows rows
+  std::vector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
   QuantizedBuffer quantized;
   std::vector<std::uint8_t> scratch;  // attention's
   std::vector<BestLogit> best;        // by logits row, of this thread's tiles
@@ -134,6 +136,7 @@ void Model::step(const StepArrays& arrays) {
   rows_.take(arrays, {shape_.vocab_size, kv_pool_.num_blocks(), kv_pool_.layout().block_size,
                       shape_.max_context_tokens});
   best_.assign(rows_.logits_rows.size(), {-INFINITY, -1, 0});
+  logits_blocks_.assign(1, {0, arrays.num_logits_rows, false});
   if (arrays.num_tokens == 0) return;
   reserve(arrays.num_tokens, arrays.num_logits_rows);
   plan_attention();
@@ -170,14 +173,13 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const AttentionPlan& plan = plans_[std::size_t(layer_plan_[std::size_t(layer)])];
   // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
-  const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.num_tokens());
+  const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.blocks);
   const Span heads = self.share(shape_.num_all_heads());
-  for_blocks(rows_.num_tokens(), [&](Span rows) {
-    multiply(weights.qkv, in.from_row(rows.first), rows.end - rows.first,
-             {heads.first * shape_.head_dim, heads.end * shape_.head_dim},
+  for (const RowBlock& rows : rows_.blocks) {
+    multiply(weights.qkv, in, rows, {heads.first * shape_.head_dim, heads.end * shape_.head_dim},
              qkv_.data() + rows.first * qkv_stride_, qkv_stride_, Epilogue::store);
     take_heads(layer, rows, heads);
-  });
+  }
   threads_.barrier();
   // 3. Attention: whoever is free takes the next task.
   const KvAttentionArgs args{qkv_.data(),
@@ -204,7 +206,7 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
 
 void Model::ffn_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.num_tokens());
+  const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.blocks);
   const Operand activated{activated_.data(), shape_.ffn_size,
                           quantized_ffn_->rows(shape_.ffn_size)};
   activate(self, layer, in, activated);
@@ -234,27 +236,27 @@ void Model::embed(Thread& self) {
 }
 
 // Rows of the residual stream, normed and in the forms that `projection` takes.  rows: which ones,
-// null for all.
+// null for all; blocks: of the rows that result.
 Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
                          const Projection& projection, const std::int32_t* rows,
-                         std::int64_t num_rows) {
-  const std::int64_t width = shape_.hidden_size;
+                         const std::vector<RowBlock>& blocks) {
+  const std::int64_t width = shape_.hidden_size, num_rows = blocks.back().end;
   const bool alone = num_rows <= kAloneRows;
   const Operand out{alone ? self.x.data() : normed_.data(), width,
                     (alone ? self.quantized : *quantized_).rows(width)};
   const Span span = alone ? Span{0, num_rows} : self.share(num_rows);
-  for (std::int64_t row = span.first; row < span.end; ++row) {
-    // Where only the quantized form is read, the other need not leave the cache.
+  for_rows(span, blocks, [&](std::int64_t row, const RowBlock& block) {
+    // Where only the narrow form is read, the other need not leave the cache.
     float* to = projection.takes_f32() ? out.x + row * width : self.x.data();
     const float* from = hidden_.data() + (rows == nullptr ? row : rows[row]) * width;
     isa_.rows->rms_norm(from, weight.data(), shape_.eps, width, to);
-    if (projection.takes_int8()) isa_.matmul.quantize_row(to, out.quantized, row);
-  }
+    if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
+  });
   if (!alone) threads_.barrier();
   return out;
 }
 
-void Model::take_heads(std::int32_t layer, Span rows, Span heads) {
+void Model::take_heads(std::int32_t layer, const RowBlock& rows, Span heads) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   for (std::int64_t row = rows.first; row < rows.end; ++row) {
     for (std::int64_t head = heads.first; head < heads.end; ++head) {
@@ -296,7 +298,7 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
   const Operand out{alone ? self.x.data() : attended_.data(), width,
                     (alone ? self.quantized : *quantized_).rows(width)};
   const Span span = alone ? Span{0, rows_.num_tokens()} : self.share(rows_.num_tokens());
-  for (std::int64_t row = span.first; row < span.end; ++row) {
+  for_rows(span, rows_.blocks, [&](std::int64_t row, const RowBlock& block) {
     float* to = out.x + row * width;
     if (plan.parts(rows_, row, 0).count == 1) {
       if (alone) std::copy_n(attended_.data() + row * width, width, to);
@@ -306,52 +308,61 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
         isa_.kv_merge(parts.first, parts.count, parts.stride, int(head_dim), to + head * head_dim);
       }
     }
-    if (projection.takes_int8()) isa_.matmul.quantize_row(to, out.quantized, row);
-  }
+    if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
+  });
   if (!alone) threads_.barrier();
   return out;
 }
 
 // The thread's share of the gated activations, in the forms that the next projection takes.
 void Model::activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out) {
-  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const std::int64_t ffn_size = shape_.ffn_size;
   const Span groups = self.share((ffn_size + kGroup - 1) / kGroup);
   const Span span{groups.first * kGroup, std::min(groups.end * kGroup, ffn_size)};
-  if (span.first >= span.end) return;
-  const std::int64_t width = span.end - span.first, stride = 2 * width;
-  float *gates = self.gate_up.data(), *ups = gates + width;
-  for_blocks(rows_.num_tokens(), [&](Span rows) {
-    const Operand block = in.from_row(rows.first);
-    const std::int64_t num_rows = rows.end - rows.first;
-    multiply(weights.gate_up, block, num_rows, span, gates - span.first, stride, Epilogue::store);
-    multiply(weights.gate_up, block, num_rows, {ffn_size + span.first, ffn_size + span.end},
-             ups - ffn_size - span.first, stride, Epilogue::store);
-    for (std::int64_t row = 0; row < num_rows; ++row) {
-      float* gate = gates + row * stride;
-      isa_.rows->activate(gate, gate + width, width, shape_.activation);
-      const Operand to = out.from_row(rows.first + row);
-      if (weights.down.takes_f32()) std::copy_n(gate, width, to.x + span.first);
-      if (!weights.down.takes_int8()) continue;
-      QuantizedRows part = to.quantized.from_group(span.first / kGroup);
-      part.num_inputs = width;
-      isa_.matmul.quantize_row(gate, part, 0);
+  for (const RowBlock& rows : rows_.blocks) {
+    // Few columns of many rows, or few rows of all columns.
+    const std::int64_t most = is_bf16(rows) ? kPromptColumns : span.end - span.first;
+    for (std::int64_t column = span.first; column < span.end; column += most) {
+      activate_block(self, layer, in, out, rows, {column, std::min(column + most, span.end)});
     }
-  });
+  }
+}
+
+void Model::activate_block(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
+                           const RowBlock& rows, Span columns) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  const std::int64_t ffn_size = shape_.ffn_size, width = columns.end - columns.first;
+  const std::int64_t stride = 2 * width;
+  float *gates = self.gate_up.data(), *ups = gates + width;
+  multiply(weights.gate_up, in, rows, columns, gates - columns.first, stride, Epilogue::store);
+  multiply(weights.gate_up, in, rows, {ffn_size + columns.first, ffn_size + columns.end},
+           ups - ffn_size - columns.first, stride, Epilogue::store);
+  for (std::int64_t row = rows.first; row < rows.end; ++row) {
+    float* gate = gates + (row - rows.first) * stride;
+    isa_.rows->activate(gate, gate + width, width, shape_.activation);
+    const Operand to = out.from_row(row);
+    if (weights.down.takes_f32()) std::copy_n(gate, width, to.x + columns.first);
+    if (!weights.down.takes_int8()) continue;
+    QuantizedRows part = to.quantized.from_group(columns.first / kGroup);
+    part.num_inputs = width;
+    narrow(rows)(gate, part, 0);
+  }
 }
 
 // hidden += projection(in), normed before if there is a post_norm.  Ends at a barrier.
 void Model::add_projection(Thread& self, const Projection& projection, const Operand& in,
                            const std::vector<float>& post_norm) {
-  const std::int64_t width = shape_.hidden_size, num_rows = rows_.num_tokens();
+  const std::int64_t width = shape_.hidden_size;
   const Span tiles = self.share((width + kTileOutputs - 1) / kTileOutputs);
   const Span outputs{tiles.first * kTileOutputs, std::min(tiles.end * kTileOutputs, width)};
-  if (post_norm.empty()) {
-    multiply(projection, in, num_rows, outputs, hidden_.data(), width, Epilogue::add);
-  } else {
-    multiply(projection, in, num_rows, outputs, projected_.data(), width, Epilogue::store);
+  const Epilogue epilogue = post_norm.empty() ? Epilogue::add : Epilogue::store;
+  float* const to = post_norm.empty() ? hidden_.data() : projected_.data();
+  for (const RowBlock& rows : rows_.blocks) {
+    multiply(projection, in, rows, outputs, to + rows.first * width, width, epilogue);
+  }
+  if (!post_norm.empty()) {
     threads_.barrier();
-    const Span rows = self.share(num_rows);
+    const Span rows = self.share(rows_.num_tokens());
     for (std::int64_t row = rows.first; row < rows.end; ++row) {
       float* projected = projected_.data() + row * width;
       isa_.rows->rms_norm(projected, post_norm.data(), shape_.eps, width, projected);
@@ -361,24 +372,26 @@ void Model::add_projection(Thread& self, const Projection& projection, const Ope
   threads_.barrier();
 }
 
-void Model::multiply(const Projection& projection, const Operand& in, std::int64_t num_rows,
+void Model::multiply(const Projection& projection, const Operand& in, const RowBlock& rows,
                      Span outputs, float* out, std::int64_t out_stride, Epilogue epilogue) const {
   if (outputs.first >= outputs.end) return;
-  projection.multiply(isa_.matmul, in.quantized, in.x, in.stride, num_rows, outputs.first,
-                      outputs.end, out, out_stride, epilogue);
+  const Operand block = in.from_row(rows.first);
+  projection.multiply(isa_.matmul, block.quantized, is_bf16(rows), block.x, block.stride,
+                      rows.end - rows.first, outputs.first, outputs.end, out, out_stride, epilogue);
 }
 
 void Model::head(Thread& self) {
   const auto num_rows = std::int64_t(rows_.logits_rows.size());
   if (num_rows == 0) return;
   const Operand in = norm_rows(self, weights_->output_norm, weights_->head,
-                               rows_.logits_rows.data(), num_rows);
+                               rows_.logits_rows.data(), logits_blocks_);
   const std::int64_t vocab = shape_.vocab_size;
   const Span tiles = self.share((vocab + kTileOutputs - 1) / kTileOutputs);
   for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
     const std::int64_t end_tile = std::min(tile + kHeadTiles, tiles.end);
     const Span outputs{tile * kTileOutputs, std::min(end_tile * kTileOutputs, vocab)};
-    multiply(weights_->head, in, num_rows, outputs, logits_.get(), logits_stride_, Epilogue::store);
+    multiply(weights_->head, in, logits_blocks_[0], outputs, logits_.get(), logits_stride_,
+             Epilogue::store);
     for (std::int64_t row = 0; row < num_rows; ++row) {
       float* logits = logits_.get() + row * logits_stride_ + outputs.first;
       const std::int64_t width = outputs.end - outputs.first;

@@ -17,7 +17,7 @@ namespace starshade {
 
 struct Span { std::int64_t first, end; };
 
-// Float rows, and the same rows quantized; a projection reads whichever it takes.
+// Float rows, and the same rows as codes or bf16; a projection reads whichever it takes.
 struct Operand {
   float* x;
   std::int64_t stride;
@@ -56,21 +56,29 @@ class Model {
 
   // The parts of a step, run by every thread.
   void run(std::size_t thread, std::size_t num_threads);
+  // Are these rows multiplied as bf16? So are those of prompts, whatever else the step has.
+  bool is_bf16(const RowBlock& rows) const { return rows.is_prompt && isa_.matmul.multiply_bf16; }
+  QuantizeRow narrow(const RowBlock& rows) const {
+    return is_bf16(rows) ? isa_.matmul.round_row : isa_.matmul.quantize_row;
+  }
   void embed(Thread& self);
   void attention_layer(Thread& self, std::int32_t layer);
   void ffn_layer(Thread& self, std::int32_t layer);
   void head(Thread& self);
 
   Operand norm_rows(Thread& self, const std::vector<float>& weight, const Projection& projection,
-                    const std::int32_t* rows, std::int64_t num_rows);
+                    const std::int32_t* rows, const std::vector<RowBlock>& blocks);
   Operand attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection);
-  void take_heads(std::int32_t layer, Span rows, Span heads);
+  void take_heads(std::int32_t layer, const RowBlock& rows, Span heads);
   void take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
                  std::int64_t head);
   void activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out);
+  void activate_block(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
+                      const RowBlock& rows, Span columns);
   void add_projection(Thread& self, const Projection& projection, const Operand& in,
                       const std::vector<float>& post_norm);
-  void multiply(const Projection& projection, const Operand& in, std::int64_t num_rows, Span outputs,
+  // out: that of output 0 of the block's first row; in: of all rows.
+  void multiply(const Projection& projection, const Operand& in, const RowBlock& rows, Span outputs,
                 float* out, std::int64_t out_stride, Epilogue epilogue) const;
 
   std::mutex calls_;
@@ -83,6 +91,7 @@ class Model {
 
   StepRows rows_;
   std::vector<std::int32_t> plan_windows_;  // distinct ones
+  std::vector<RowBlock> logits_blocks_;     // of the rows whose logits are wanted: one
   std::vector<AttentionPlan> plans_;        // by distinct window
   std::vector<std::int32_t> layer_plan_;    // by layer: index into plans_
   std::unique_ptr<std::atomic<std::int64_t>[]> next_task_;  // by layer

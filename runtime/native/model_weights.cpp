@@ -65,9 +65,10 @@ std::size_t Projection::num_bytes() const {
 }
 
 void Projection::multiply(const MatmulKernels& kernels, const QuantizedRows& quantized,
-                          const float* x, std::int64_t x_stride, std::int64_t num_rows,
-                          std::int64_t first, std::int64_t end, float* out,
+                          bool is_bf16, const float* x, std::int64_t x_stride,
+                          std::int64_t num_rows, std::int64_t first, std::int64_t end, float* out,
                           std::int64_t out_stride, Epilogue epilogue) const {
+  const auto multiply_narrow = is_bf16 ? multiply_bf16 : multiply_int8;
   std::int64_t offset = 0;  // of the part's first output
   for (const Matrix& part : parts_) {
     const std::int64_t from = std::max(first, offset) - offset;
@@ -75,7 +76,8 @@ void Projection::multiply(const MatmulKernels& kernels, const QuantizedRows& qua
     if (from < to) {
       const TileRange tiles{from / kTileOutputs, (to + kTileOutputs - 1) / kTileOutputs};
       if (part.takes_int8() && !float_only_) {
-        multiply_int8(kernels, part, quantized, num_rows, tiles, out + offset, out_stride, epilogue);
+        multiply_narrow(kernels, part, quantized, num_rows, tiles, out + offset, out_stride,
+                        epilogue);
       } else {
         multiply_f32(kernels, part, x, x_stride, num_rows, tiles, out + offset, out_stride, epilogue);
       }

@@ -48,10 +48,10 @@ class Projection {
   bool takes_f32() const { return takes_f32_; }
 
   // Outputs first .. end - 1 of `num_rows` rows; boundaries of matrices and multiples of 16 only
-  // (or the end). out is that of output 0.
-  void multiply(const MatmulKernels& kernels, const QuantizedRows& quantized, const float* x,
-                std::int64_t x_stride, std::int64_t num_rows, std::int64_t first, std::int64_t end,
-                float* out, std::int64_t out_stride, Epilogue epilogue) const;
+  // (or the end). Quantized rows are codes or, where is_bf16, rounded. out is that of output 0.
+  void multiply(const MatmulKernels& kernels, const QuantizedRows& quantized, bool is_bf16,
+                const float* x, std::int64_t x_stride, std::int64_t num_rows, std::int64_t first,
+                std::int64_t end, float* out, std::int64_t out_stride, Epilogue epilogue) const;
 
  private:
   std::vector<Matrix> parts_;

@@ -42,6 +42,7 @@ void StepRows::take(const StepArrays& arrays, const StepLimits& limits) {
   logits_rows.assign(arrays.logits_rows, arrays.logits_rows + arrays.num_logits_rows);
   sequences.clear();
   sequence_of.clear();
+  blocks.clear();
   // Reserved, because sequences point into it.
   block_ids_.clear();
   block_ids_.reserve(std::size_t(arrays.num_sequences * arrays.table_width));
@@ -78,6 +79,24 @@ void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
   block_ids_.insert(block_ids_.end(), table, table + used);
   sequence_of.insert(sequence_of.end(), std::size_t(rows), std::int32_t(sequences.size()));
   sequences.push_back({first_row, std::int32_t(rows), first_position, copy});
+  const std::int64_t left = std::int64_t{arrays.prompt_lens[index]} - first_position;
+  const std::int64_t of_prompt = std::clamp(left, std::int64_t{0}, rows);
+  add_rows(of_prompt, true);
+  add_rows(rows - of_prompt, false);
+}
+
+void StepRows::add_rows(std::int64_t num_rows, bool is_prompt) {
+  while (num_rows > 0) {
+    const std::int64_t first = blocks.empty() ? 0 : blocks.back().end;
+    const std::int64_t most = is_prompt ? kPromptBlockRows : kBlockRows;
+    const bool goes_on = !blocks.empty() && blocks.back().is_prompt == is_prompt &&
+                         first - blocks.back().first < most;
+    if (!goes_on) blocks.push_back({first, first, is_prompt});
+    RowBlock& block = blocks.back();
+    const std::int64_t taken = std::min(num_rows, most - (block.end - block.first));
+    block.end += taken;
+    num_rows -= taken;
+  }
 }
 
 void AttentionPlan::make(const StepRows& rows, const KvLayout& layout, std::int32_t num_heads,

@@ -16,6 +16,7 @@ struct StepArrays {
   const std::int64_t* slots;         // (T)
   const std::int32_t* query_starts;  // (B + 1)
   const std::int32_t* context_lens;  // (B)
+  const std::int32_t* prompt_lens;   // (B)
   const std::int32_t* block_tables;  // (B, table_width)
   const std::int32_t* logits_rows;   // (S)
   std::int64_t num_tokens, num_sequences, table_width, num_logits_rows;
@@ -31,6 +32,16 @@ struct SequenceRows {
   const std::int32_t* block_ids;  // into the step's own copy
 };
 
+// Neighbouring rows that are multiplied alike: tokens of prompts, or generated ones.
+struct RowBlock {
+  std::int64_t first, end;
+  bool is_prompt;
+};
+
+// Rows of a block at most: their products are taken further while they are in the cache. Prompts
+// have more, since unpacking weights for them is dear.
+constexpr std::int64_t kBlockRows = 128, kPromptBlockRows = 512;
+
 // A checked copy of one step; its memory is kept for the next one.
 class StepRows {
  public:
@@ -44,9 +55,11 @@ class StepRows {
   std::vector<std::int64_t> slots;
   std::vector<SequenceRows> sequences;  // those with rows, in order
   std::vector<std::int32_t> sequence_of;  // by row: index into sequences
+  std::vector<RowBlock> blocks;           // all rows, in order
 
  private:
   void take_sequence(const StepArrays& arrays, const StepLimits& limits, std::int64_t index);
+  void add_rows(std::int64_t num_rows, bool is_prompt);
 
   std::vector<std::int32_t> block_ids_;
 };

@@ -16,6 +16,7 @@ class Chunk:
     start: int
     block_ids: Sequence[int]
     all_logits: bool = False  # of every row instead of the last
+    prompt_len: int = 0  # tokens of the sequence that count as its prompt
 
 
 def build_plan(chunks: Sequence[Chunk], *, block_size: int) -> StepPlan:
@@ -40,6 +41,7 @@ def build_plan(chunks: Sequence[Chunk], *, block_size: int) -> StepPlan:
         positions=np.array(positions, np.int32),
         query_starts=query_starts,
         context_lens=np.array([c.start + len(c.token_ids) for c in chunks], np.int32),
+        prompt_lens=np.array([chunk.prompt_len for chunk in chunks], np.int32),
         block_tables=tables,
         slot_mapping=np.array(slots, np.int64),
         logits_rows=np.array(logits_rows, np.int32),

@@ -141,6 +141,27 @@ def test_tiles_give_the_bits_that_vectors_give(name: str) -> None:
         assert np.array_equal(by_tiles, by_vectors)
 
 
+@pytest.mark.parametrize("name", sorted(TYPES.keys() - {"F16", "BF16", "F32"}))
+@pytest.mark.parametrize("shape", [(1, 256), (97, 512), (96, 1536)])
+def test_rows_of_bf16_are_multiplied_by_weights_of_bf16(name: str, shape: tuple[int, int]) -> None:
+    """In any company alike, and no further from the exact product than rounding both brings."""
+    cpu, rng = make_cpu("avx512amx"), np.random.default_rng(shape[0])
+    raw, weight = random_tensor(name, *shape, rng)
+    matrix = native_module().Matrix.pack(cpu, TYPES[name], raw, *shape)
+    x = rng.normal(0, 1, (70, shape[1])).astype(np.float32)
+    exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+    alone = np.concatenate([product(cpu, matrix, row[None], "bf16") for row in x])
+    most = (2**-8 + 2**-16) * (np.abs(x) @ np.abs(weight.T))
+    assert (np.abs(alone - exact) <= most).all()
+    assert np.sqrt(np.mean((alone - exact) ** 2) / np.mean(exact**2)) < 0.004
+    for num_rows in (2, 16, 17, 32, 45, 70):
+        np.testing.assert_array_equal(product(cpu, matrix, x[:num_rows], "bf16"), alone[:num_rows])
+    stream = rng.normal(0, 1, alone.shape).astype(np.float32)
+    out = stream.copy()
+    native_module().matmul(cpu, matrix, x, out, "bf16", add=True)
+    np.testing.assert_allclose(out, stream + alone, rtol=1e-5, atol=1e-5 * np.abs(alone).max())
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mode", ["int8", "f32"])
 def test_products_are_added_to_the_residual_stream(isa: str, mode: str) -> None:

@@ -28,8 +28,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("precision", "kv_dtype"), [("int8", "bf16"), ("int8", "int8"), ("f32", "f32")]
 )
+@pytest.mark.parametrize("prompt_len", [0, CONTEXT + 4, 80])
 def test_a_token_has_the_same_logits_in_any_company(
-    path: Path, isa: str, precision: str, kv_dtype: str
+    path: Path, isa: str, precision: str, kv_dtype: str, prompt_len: int
 ) -> None:
     require_isa(isa)
     from runtime.native_runner import NativeRunner
@@ -47,6 +48,7 @@ def test_a_token_has_the_same_logits_in_any_company(
             start=start,
             block_ids=range(sequence * 10, sequence * 10 + 10),
             all_logits=all_logits,
+            prompt_len=prompt_len,
         )
 
     def run(parts: Sequence[Chunk]) -> Floats:
@@ -70,3 +72,30 @@ def test_a_token_has_the_same_logits_in_any_company(
         run([part(0, 0, cut)])
         run([part(0, cut, CONTEXT)])
         assert (run([part(0, CONTEXT, CONTEXT + 1)])[0] == alone[0]).all()
+
+
+def test_prompts_are_more_precise_where_tiles_multiply_them(path: Path) -> None:
+    require_isa("avx512amx")
+    from runtime.native_runner import NativeRunner
+
+    texts = np.random.default_rng(1).integers(3, len(tiny_vocabulary()), 64).tolist()
+
+    def logits(precision: str, prompt_len: int) -> Floats:
+        runner = NativeRunner(
+            load_native(path, precision=precision, isa="avx512amx"), num_blocks=8, block_size=8
+        )
+        whole = Chunk(
+            token_ids=texts,
+            start=0,
+            block_ids=range(8),
+            all_logits=True,
+            prompt_len=prompt_len,
+        )
+        rows: Floats = runner.run(build_plan([whole], block_size=8)).rows.copy()
+        return rows
+
+    exact = logits("f32", 0)
+    generated, prompt, half = (logits("int8", length) for length in (0, 64, 32))
+    assert np.square(prompt - exact).mean() < np.square(generated - exact).mean()
+    assert (half[:32] == prompt[:32]).all()
+    assert not (half[32:] == prompt[32:]).all()

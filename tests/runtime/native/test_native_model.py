@@ -211,11 +211,12 @@ def test_arrays_of_other_lengths_are_refused(gguf: Path) -> None:
         plan.positions,
         plan.query_starts,
         plan.context_lens,
+        plan.prompt_lens,
         plan.block_tables,
         plan.slot_mapping,
         plan.logits_rows,
     ]
-    for index in range(6):
+    for index in range(7):
         wrong = [*fields]
         wrong[index] = wrong[index][:-1]
         with pytest.raises(ValueError, match=r"\w"):
