@@ -22,14 +22,14 @@ def runner() -> FakeRunner:
 
 def all_logits(token_ids: list[int]) -> Float32Array:
     """Of every row, computed in one step."""
-    [(first, logits)] = list(logits_of(runner(), token_ids, first_row=0, chunk=1000))
+    [(first, logits)] = list(logits_of(runner(), token_ids, prompt_len=0, first_row=0, chunk=1000))
     assert first == 0
     return logits
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 16, 100])
 def test_logits_come_in_chunks_and_are_those_of_one_step(chunk: int) -> None:
-    found = list(logits_of(runner(), IDS, first_row=5, chunk=chunk))
+    found = list(logits_of(runner(), IDS, prompt_len=0, first_row=5, chunk=chunk))
     assert np.array_equal(np.concatenate([logits for _, logits in found]), all_logits(IDS)[5:])
     assert found[0][0] == 5
 
