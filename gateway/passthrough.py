@@ -25,13 +25,15 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.keyset import OhttpKey
+from gateway.deadline import Deadline
 from gateway.doors.edge import KeyList
 from gateway.doors.opening import refusal
 from gateway.drain import Drain
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_grant_pins
-from gateway.problems import TOO_LONG, GatewayError
+from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient, truncated
+from gateway.silence import SilenceWatch, unanswered
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker_node import Grant, WorkerNode
 from gateway.workers import WorkerDirectory
@@ -75,11 +77,13 @@ class PassThroughDoors:
         drain: Drain,
         utc_now: Callable[[], datetime],
         deadline_s: float,
+        silence_s: float,
     ) -> None:
         self._directory = directory
         self._drain = drain
         self._utc_now = utc_now
         self._deadline_s = deadline_s
+        self._silence_s = silence_s
         self._routes = KeyRoutes()
 
     def attested(self) -> Sequence[OhttpKey]:
@@ -127,7 +131,8 @@ class PassThroughDoors:
         node = self._node_for(head)
         grant = await self._lease(node)
         require_grant_pins(parse_pins(request.headers.getlist(PIN_HEADER)), grant)
-        exchange = _BlindExchange(grant.client, self._drain, self._deadline_s)
+        exchange = _BlindExchange(grant.client, Deadline(self._deadline_s, self._drain))
+        exchange.watch(node, self._directory, silence_s=self._silence_s, utc_now=self._utc_now)
         try:
             return await exchange.open(request, _rejoined(head, stream), media_type)
         except GatewayError as err:
@@ -172,25 +177,47 @@ class PassThroughDoors:
 class _BlindExchange:
     """One request on its way to a worker, and the answer on its way back."""
 
-    def __init__(self, client: WorkerClient, drain: Drain, deadline_s: float) -> None:
+    def __init__(self, client: WorkerClient, deadline: Deadline) -> None:
         self._client = client
-        self._drain = drain
-        self._deadline = asyncio.get_running_loop().time() + deadline_s
-        self._scope: asyncio.Timeout | None = None
+        self._deadline = deadline
+        self._is_sent = asyncio.Event()
         self._response: httpx.Response | None = None
-        self._unregister = drain.register(self._stop)
+        self._silence: SilenceWatch | None = None
+
+    def watch(
+        self,
+        node: WorkerNode,
+        directory: WorkerDirectory,
+        *,
+        silence_s: float,
+        utc_now: Callable[[], datetime],
+    ) -> None:
+        """Until `close`; what is waited for before all is sent is the client."""
+
+        async def is_alive(silence: timedelta) -> bool:
+            return await directory.is_alive(node, since=utc_now() - silence)
+
+        def give_up() -> None:
+            directory.distrust(node)
+            self._deadline.interrupt(unanswered())
+
+        self._silence = SilenceWatch(
+            silence_s=silence_s,
+            is_waiting=lambda: self._is_sent.is_set() and self._deadline.is_awaiting,
+            is_alive=is_alive,
+            on_stuck=give_up,
+        )
 
     async def open(
         self, request: Request, body: AsyncIterator[bytes], media_type: str
     ) -> StreamedBody:
         """The answer, whose head has arrived. Raises: GatewayError."""
-        is_sent = asyncio.Event()
 
         async def receive_after() -> Message:
-            await is_sent.wait()  # until then it is the body that is received
+            await self._is_sent.wait()  # until then it is the body that is received
             return await request.receive()
 
-        sending = self._client.post("/ohttp", _noting(body, is_sent), media_type=media_type)
+        sending = self._client.post("/ohttp", _noting(body, self._is_sent), media_type=media_type)
         try:
             response = await self._run(until_disconnected(receive_after, sending))
         except BaseException:
@@ -207,7 +234,9 @@ class _BlindExchange:
         return answer
 
     async def close(self) -> None:
-        self._unregister()
+        self._deadline.close()
+        if self._silence is not None:
+            self._silence.close()
         response, self._response = self._response, None
         if response is not None:
             await self._client.release(response)
@@ -223,20 +252,12 @@ class _BlindExchange:
 
     async def _run(self, work: Awaitable[T]) -> T:
         """Within the request's deadline. Raises: GatewayError when time is up."""
+        if self._silence is not None:
+            self._silence.heard()
         try:
-            async with asyncio.timeout_at(self._deadline) as self._scope:
-                return await work
-        except TimeoutError:
-            raise GatewayError("request_timeout", TOO_LONG) from None
+            return await self._deadline.run(work)
         except ClientDisconnect:
             raise GatewayError("client_disconnected", "The client went away.") from None
-        finally:
-            self._scope = None
-
-    def _stop(self) -> None:
-        self._deadline = asyncio.get_running_loop().time()
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(self._deadline)
 
 
 async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -5,7 +5,6 @@ Usage and times are read on the way past. The exchange ends with the client, wit
 a worker that neither sends anything nor attests any more, or with its own final chunk.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -26,11 +25,12 @@ from gateway.calls import (
     public_code,
     too_large_an_answer,
 )
+from gateway.deadline import Deadline
 from gateway.drain import Drain
 from gateway.faults import describe_fault
 from gateway.observe import ChatTrace, Clocks
 from gateway.pins import Pins, require_grant_pins
-from gateway.problems import TOO_LONG, GatewayError
+from gateway.problems import GatewayError
 from gateway.sealed import (
     MAX_PROBLEM_BYTES,
     SealedExchange,
@@ -39,7 +39,7 @@ from gateway.sealed import (
     read_bounded,
     truncated,
 )
-from gateway.silence import SilenceWatch
+from gateway.silence import SilenceWatch, unanswered
 from gateway.worker_load import Ticket
 from gateway.worker_node import WorkerNode
 from gateway.workers import WorkerDirectory
@@ -178,10 +178,7 @@ class Exchange:
         self._trace = trace
         self._node: WorkerNode | None = None
         self._sealed: SealedExchange | None = None
-        self._scope: asyncio.Timeout | None = None
-        self._interruption: GatewayError | None = None
-        self._deadline = asyncio.get_running_loop().time() + relay.deadline_s
-        self._unregister = relay.drain.register(self._stop)
+        self._deadline = Deadline(relay.deadline_s, relay.drain)
         self._silence: SilenceWatch | None = None
         self._ticket: Ticket | None = None
 
@@ -197,7 +194,7 @@ class Exchange:
         )
         self._silence = SilenceWatch(
             silence_s=self._relay.silence_s,
-            is_waiting=lambda: self._scope is not None,  # else it is the client that we wait for
+            is_waiting=lambda: self._deadline.is_awaiting,
             is_alive=partial(self._is_alive, node),
             on_stuck=partial(self._give_up, node),
         )
@@ -206,13 +203,7 @@ class Exchange:
         """Awaits within the request's deadline. Raises: GatewayError when time is up."""
         if self._silence is not None:
             self._silence.heard()
-        try:
-            async with asyncio.timeout_at(self._deadline) as self._scope:
-                return await work
-        except TimeoutError:
-            raise self._interruption or GatewayError("request_timeout", TOO_LONG) from None
-        finally:
-            self._scope = None
+        return await self._deadline.run(work)
 
     async def whole(self) -> bytes:
         """The unstreamed answer, complete and verified. Raises: GatewayError."""
@@ -247,7 +238,7 @@ class Exchange:
             yield self._call.reader.error_event("internal_error", "The relay failed.", None)
 
     async def aclose(self) -> None:
-        self._unregister()
+        self._deadline.close()
         self._forget()
         await self.leave()
 
@@ -333,16 +324,7 @@ class Exchange:
 
     def _give_up(self, node: WorkerNode) -> None:
         self._relay.directory.distrust(node, self._ticket)
-        self._interrupt(GatewayError("request_timeout", "The worker does not answer."))
-
-    def _stop(self) -> None:
-        self._interrupt(GatewayError("server_stopping", "The gateway is stopping."))
-
-    def _interrupt(self, error: GatewayError) -> None:
-        self._interruption = error
-        self._deadline = asyncio.get_running_loop().time()
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(self._deadline)
+        self._deadline.interrupt(unanswered())
 
 
 async def _inner_error(sealed: SealedExchange) -> GatewayError:

@@ -8,6 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from gateway.problems import GatewayError
+
+
+def unanswered() -> GatewayError:
+    return GatewayError("request_timeout", "The worker does not answer.")
+
 
 class SilenceWatch:
     """Watches one exchange with one worker, from its making until `close`.

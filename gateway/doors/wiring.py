@@ -38,6 +38,7 @@ def build_doors(
             drain=drain,
             utc_now=utc_now,
             deadline_s=settings.request_deadline_s,
+            silence_s=settings.worker_silence_s,
         )
     keys = ChannelKeys(
         clock_s=time.monotonic,

@@ -41,7 +41,7 @@ class ScriptedDirectory:
         self.num_asked += 1
         return self.alive
 
-    def distrust(self, _node: WorkerNode, _ticket: Ticket) -> None:
+    def distrust(self, _node: WorkerNode, _ticket: Ticket | None = None) -> None:
         self.num_distrusted += 1
 
     def failed(self, _node: WorkerNode, _ticket: Ticket) -> None:
