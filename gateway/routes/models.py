@@ -17,7 +17,9 @@ async def list_models(request: Request) -> Response:
 async def get_model(request: Request) -> Response:
     await authenticated(request)
     name = request.path_params["model"]
-    await services_of(request).directory.node_for(name)
+    directory = services_of(request).directory
+    if name not in await directory.models():
+        await directory.node_for(name)  # which says why
     return JSONResponse(_entry(name))
 
 

@@ -174,6 +174,13 @@ def test_models(stack: Stack) -> None:
     assert [entry["id"] for entry in stack.client.get("/v1/models").json()["data"]] == [MODEL]
     assert stack.client.get(f"/v1/models/{MODEL}").json()["id"] == MODEL
     refused(stack.client.get("/v1/models/other"), 404, "model_not_found", "model")
+
+
+def test_a_model_that_is_listed_is_found(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.worker_load.Breaker.allows", lambda *_: False)
+    refused(stack.chat(), 503, "upstream_unavailable")
+    assert [model["id"] for model in stack.client.get("/v1/models").json()["data"]] == [MODEL]
+    assert stack.client.get(f"/v1/models/{MODEL}").status_code == 200
     anonymous = stack.client.get("/v1/models", headers={"authorization": ""})
     refused(anonymous, 401, "invalid_api_key")
 
