@@ -282,7 +282,8 @@ class StarshadeConfig:
     database_url: Annotated[
         str,
         Key(
-            "The gateway's own database (API keys), `sqlite` or `postgresql+psycopg`.",
+            "The gateway's own database (API keys, receipts, audit log): `sqlite` or "
+            "`postgresql+psycopg`.",
             rules.database_url,
             secret=True,
         ),

@@ -1,4 +1,7 @@
-"""gateway.db: what must the gateway remember across restarts?  API keys, as hashes, and limits."""
+"""gateway.db: what must the gateway remember across restarts?
+
+API keys, as hashes; the limits of tenants; receipts; the audit log.
+"""
 
 from gateway.db.engine import migrate, open_engine
 from gateway.db.keys import ApiKey, ApiKeyStore, KeyNotFound
