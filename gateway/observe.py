@@ -123,10 +123,6 @@ class ChatTrace:
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(self._span, Context()))
         return carrier["traceparent"]
 
-    @property
-    def trace_id(self) -> str:
-        return f"{self._span.get_span_context().trace_id:032x}"
-
     def at_end(self, callback: Callable[[ChatFacts], None]) -> None:
         """`callback` gets the facts once, when the request has ended in whatever way."""
         self._at_end.append(callback)

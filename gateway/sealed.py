@@ -154,9 +154,6 @@ class SealedExchange:
     def status(self) -> int:
         return self._head.status
 
-    def field(self, name: str) -> str:
-        return next((value for key, value in self._head.fields if key == name), "")
-
     @property
     def _head(self) -> bhttp.ResponseHead:
         if self._parser.head is None:

@@ -356,10 +356,9 @@ class WorkerDirectory:
     def _quickest(self, nodes: Sequence[WorkerNode], tokens: int) -> WorkerNode | None:
         return quickest(nodes, tokens=tokens, now_ns=self._clocks.monotonic_ns())
 
-    def _serving(self, model: str | None = None) -> list[WorkerNode]:
+    def _serving(self, model: str) -> list[WorkerNode]:
         now = self._utc_now()
-        serving = [node for node in self._nodes if node.is_serving(now)]
-        return [node for node in serving if model is None or model in node.models]
+        return [node for node in self._nodes if model in node.models and node.is_serving(now)]
 
     async def _await_able(self, model: str) -> list[WorkerNode]:
         """Workers that serve the model again. Raises: GatewayError, of them or that none ever did.
