@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from gateway import sse
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError, is_known_code
 
 MAX_ANSWER_BYTES: Final = sse.MAX_EVENT_BYTES  # of one that is whole, or the event that ends it
@@ -32,9 +32,9 @@ class AnswerReader(Protocol):
     that is malformed.
     """
 
-    def read_whole(self, body: bytes, facts: ChatFacts) -> None: ...
+    def read_whole(self, body: bytes, facts: RequestFacts) -> None: ...
 
-    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+    def read_event(self, data: bytes, facts: RequestFacts, *, now_ns: int) -> EventUse:
         """`data` is that of one event, never empty."""
         ...
 
@@ -68,7 +68,7 @@ class Call:
         return math.ceil(len(self.body) / BYTES_PER_TOKEN)
 
 
-def take_usage(facts: ChatFacts, *, prompt: Any, cached: Any, output: Any) -> None:
+def take_usage(facts: RequestFacts, *, prompt: Any, cached: Any, output: Any) -> None:
     facts.timeline.mark_usage(
         prompt_tokens=int(prompt), cached_tokens=int(cached), output_tokens=int(output)
     )

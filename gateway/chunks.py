@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway import sse
 from gateway.calls import EventUse, public_code, take_usage
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError, openai_body
 
 
@@ -21,12 +21,12 @@ class ChunkReader:
     wants_usage: bool
     has_text: Callable[[dict[str, Any]], bool]
 
-    def read_whole(self, body: bytes, facts: ChatFacts) -> None:
+    def read_whole(self, body: bytes, facts: RequestFacts) -> None:
         answer = json.loads(body)
         facts.finish_reason = str(answer["choices"][0]["finish_reason"])
         _take_usage(facts, answer["usage"])
 
-    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+    def read_event(self, data: bytes, facts: RequestFacts, *, now_ns: int) -> EventUse:
         if data == sse.DONE_DATA:
             return EventUse.END
         chunk: dict[str, Any] = json.loads(data)
@@ -47,7 +47,7 @@ class ChunkReader:
         return sse.encode_json(openai_body(GatewayError(code, message, param=param)))
 
 
-def _take_usage(facts: ChatFacts, usage: dict[str, Any]) -> None:
+def _take_usage(facts: RequestFacts, usage: dict[str, Any]) -> None:
     details = usage.get("prompt_tokens_details") or {}  # servers behind an adapter may not tell
     take_usage(
         facts,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 OK: Final = "ok"
@@ -23,7 +23,7 @@ class RequestCounts:
     prompt_tokens: int = 0
     output_tokens: int = 0
 
-    def ended(self, facts: ChatFacts) -> None:
+    def ended(self, facts: RequestFacts) -> None:
         self._ended[facts.route, facts.error_code or OK] += 1
         if facts.has_usage:
             self.prompt_tokens += facts.timeline.prompt_tokens or 0

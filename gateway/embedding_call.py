@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway import sse
 from gateway.calls import Call, EventUse, take_usage
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.schemas.embeddings import embedding_inner_body, validate_embedding_request
 from telemetry import semconv
@@ -31,12 +31,12 @@ def embedding_call(asked: Mapping[str, Any]) -> Call:
 class EmbeddingReader:
     """`gateway.calls.AnswerReader`."""
 
-    def read_whole(self, body: bytes, facts: ChatFacts) -> None:
+    def read_whole(self, body: bytes, facts: RequestFacts) -> None:
         """Of megabytes of numbers only what is behind them: usage comes last."""
         usage = json.loads(b"{" + body[body.rindex(b'"usage"') :])["usage"]
         take_usage(facts, prompt=usage["prompt_tokens"], cached=0, output=0)
 
-    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+    def read_event(self, data: bytes, facts: RequestFacts, *, now_ns: int) -> EventUse:
         raise ValueError("embeddings have no events")
 
     def error_event(self, code: str, message: str, param: str | None) -> bytes:

@@ -48,7 +48,7 @@ class Hop(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class ChatFacts:
+class RequestFacts:
     """What is known of one request, filled in as it goes; mutable while it runs."""
 
     request_id: str
@@ -104,13 +104,13 @@ class EngineFacts:
     timing: SequenceTiming | None
 
 
-class ChatTrace:
+class RequestTrace:
     """The open root span of one request, and its facts."""
 
-    def __init__(self, tracer: "Tracing", span: Span, facts: ChatFacts) -> None:
+    def __init__(self, tracer: "Tracing", span: Span, facts: RequestFacts) -> None:
         self._tracing = tracer
         self._span = span
-        self._at_end: list[Callable[[ChatFacts], None]] = []
+        self._at_end: list[Callable[[RequestFacts], None]] = []
         self.facts = facts
 
     @property
@@ -123,13 +123,13 @@ class ChatTrace:
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(self._span, Context()))
         return carrier["traceparent"]
 
-    def at_end(self, callback: Callable[[ChatFacts], None]) -> None:
+    def at_end(self, callback: Callable[[RequestFacts], None]) -> None:
         """`callback` gets the facts once, when the request has ended in whatever way."""
         self._at_end.append(callback)
 
     def finish(self) -> None:
         """Writes the facts and closes the span; call it once, however the request ended."""
-        self._tracing.close_chat(self._span, self.facts)
+        self._tracing.close_request(self._span, self.facts)
         for callback in self._at_end:
             callback(self.facts)
 
@@ -146,14 +146,14 @@ class Tracing:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_tracer", self.provider.get_tracer(_SCOPE))
 
-    def start_chat(
+    def start_request(
         self,
         *,
         request_id: str,
         traceparent: str | None,
         route: str,
         operation: str = semconv.OPERATION_CHAT,
-    ) -> ChatTrace:
+    ) -> RequestTrace:
         """Opens the root span; a client's `traceparent` decides the trace it belongs to."""
         timeline = RequestTimeline(
             arrived_ns=self.clocks.monotonic_ns(), wall_anchor_ns=self.clocks.unix_ns()
@@ -164,17 +164,17 @@ class Tracing:
             kind=SpanKind.SERVER,
             start_time=timeline.wall_anchor_ns,
         )
-        facts = ChatFacts(
+        facts = RequestFacts(
             request_id=request_id, timeline=timeline, route=route, operation=operation
         )
-        return ChatTrace(self, span, facts)
+        return RequestTrace(self, span, facts)
 
-    def close_chat(self, span: Span, facts: ChatFacts) -> None:
+    def close_request(self, span: Span, facts: RequestFacts) -> None:
         timeline = facts.timeline
         timeline.mark_ended(self.clocks.monotonic_ns())
         if facts.model is not None:
             span.update_name(f"{facts.operation} {facts.model}")
-        span.set_attributes(_chat_attributes(facts))
+        span.set_attributes(_request_attributes(facts))
         if facts.error_code is not None:
             span.set_status(Status(StatusCode.ERROR))
         offset_ns = timeline.wall_anchor_ns - timeline.arrived_ns
@@ -250,7 +250,7 @@ def _parent(traceparent: str | None) -> Context:
     return _PROPAGATOR.extract({"traceparent": traceparent}, Context())
 
 
-def _chat_attributes(facts: ChatFacts) -> Attributes:
+def _request_attributes(facts: RequestFacts) -> Attributes:
     timeline = facts.timeline
     attributes: Attributes = {
         semconv.GEN_AI_OPERATION_NAME: facts.operation,

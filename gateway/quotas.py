@@ -14,7 +14,7 @@ from gateway import gcra
 from gateway.auth import Principal, TenantLimits
 from gateway.calls import Call
 from gateway.gcra import Rate
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 
 ASSUMED_OUTPUT_TOKENS: Final = 256  # of an answer that the client sets no bound to
@@ -158,7 +158,7 @@ class Admission:
         account.open_tokens += open_tokens
         self._call, self._taken_tokens, self._open_tokens = call, tokens, open_tokens
 
-    def end(self, facts: ChatFacts) -> None:
+    def end(self, facts: RequestFacts) -> None:
         """Charges what was used; idempotent."""
         if not self._is_open:
             return
@@ -205,7 +205,7 @@ def estimated_tokens(call: Call) -> int:
     return call.estimated_prompt_tokens + call.num_choices * per_choice
 
 
-def used_tokens(call: Call, facts: ChatFacts) -> int:
+def used_tokens(call: Call, facts: RequestFacts) -> int:
     """What an ended request is charged: the worker's own count, else what can be known of it.
 
     One that no worker took used nothing. One that was cut short has cost its prompt and what was

@@ -32,7 +32,7 @@ from gateway.auth import Principal
 from gateway.db import receipts as table
 from gateway.db.receipts import Intent
 from gateway.db.writer import DatabaseWriter, WriterFull
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 from telemetry.metrics import NS_PER_S
 
@@ -59,7 +59,7 @@ class OpenReceipt:
     started_ns: int
     owner: Principal | None = None  # none yet, or a stranger: then there is no receipt
     stored: "Future[None] | None" = None
-    facts: ChatFacts | None = None
+    facts: RequestFacts | None = None
     sampling_sha256: str | None = None
     request_hash: Any = field(default_factory=hashlib.sha256)
     is_request_whole: bool = False

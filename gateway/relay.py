@@ -28,7 +28,7 @@ from gateway.calls import (
 from gateway.deadline import Deadline
 from gateway.drain import Drain
 from gateway.faults import describe_fault
-from gateway.observe import ChatTrace, Clocks
+from gateway.observe import Clocks, RequestTrace
 from gateway.pins import Pins, require_grant_pins
 from gateway.problems import GatewayError
 from gateway.sealed import (
@@ -69,7 +69,7 @@ class Relay:
     log_fault: Callable[[str], None]
 
     async def open(
-        self, call: Call, principal: Principal, trace: ChatTrace, *, pins: Pins
+        self, call: Call, principal: Principal, trace: RequestTrace, *, pins: Pins
     ) -> "Exchange":
         """Dispatch and wait for the worker's first byte.
 
@@ -84,7 +84,12 @@ class Relay:
         return exchange
 
     async def _dispatch(
-        self, call: Call, principal: Principal, trace: ChatTrace, pins: Pins, exchange: "Exchange"
+        self,
+        call: Call,
+        principal: Principal,
+        trace: RequestTrace,
+        pins: Pins,
+        exchange: "Exchange",
     ) -> None:
         """Until the head of an answer came nothing was told to the client, so another worker may
         be asked, under its own lease, when one cannot answer.
@@ -112,7 +117,7 @@ class Relay:
         node: WorkerNode,
         call: Call,
         principal: Principal,
-        trace: ChatTrace,
+        trace: RequestTrace,
         pins: Pins,
         exchange: "Exchange",
     ) -> None:
@@ -136,7 +141,7 @@ class Relay:
         trace.facts.has_answer = True
 
     async def _send(
-        self, node: WorkerNode, call: Call, principal: Principal, trace: ChatTrace, pins: Pins
+        self, node: WorkerNode, call: Call, principal: Principal, trace: RequestTrace, pins: Pins
     ) -> SealedExchange:
         grant = self.directory.require_lease(node)
         require_grant_pins(pins, grant)
@@ -154,7 +159,9 @@ class Relay:
             grant.client, grant.lease.key_config, request, rng=self.rng, on_sealed=mark_sealed
         )
 
-    def _inner_request(self, call: Call, principal: Principal, trace: ChatTrace) -> bhttp.Request:
+    def _inner_request(
+        self, call: Call, principal: Principal, trace: RequestTrace
+    ) -> bhttp.Request:
         salt = cache_salt(self.salt_secret, principal.tenant)
         fields = (
             ("content-type", "application/json"),
@@ -172,7 +179,7 @@ class Relay:
 class Exchange:
     """One dispatched call. `aclose` is idempotent and cancels the work at the worker."""
 
-    def __init__(self, *, relay: Relay, call: Call, trace: ChatTrace) -> None:
+    def __init__(self, *, relay: Relay, call: Call, trace: RequestTrace) -> None:
         self._relay = relay
         self._call = call
         self._trace = trace

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls import Call, EventUse, public_code, take_usage
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 from gateway.response_errors import error_event
 from gateway.schemas.responses import response_inner_body, validate_response_request
@@ -36,10 +36,10 @@ class ResponseReader:
     def __init__(self) -> None:
         self._num_events = 0
 
-    def read_whole(self, body: bytes, facts: ChatFacts) -> None:
+    def read_whole(self, body: bytes, facts: RequestFacts) -> None:
         _take_response(json.loads(body), facts)
 
-    def read_event(self, data: bytes, facts: ChatFacts, *, now_ns: int) -> EventUse:
+    def read_event(self, data: bytes, facts: RequestFacts, *, now_ns: int) -> EventUse:
         event: dict[str, Any] = json.loads(data)
         kind = event["type"]
         self._num_events = int(event["sequence_number"]) + 1
@@ -60,7 +60,7 @@ class ResponseReader:
         return error_event(error, sequence_number=self._num_events)
 
 
-def _take_response(response: dict[str, Any], facts: ChatFacts) -> None:
+def _take_response(response: dict[str, Any], facts: RequestFacts) -> None:
     usage = response["usage"]
     has_calls = any(item["type"] == "function_call" for item in response["output"])
     is_cut_short = response["status"] == "incomplete"

@@ -12,7 +12,7 @@ from gateway import sse
 from gateway.auth import tenant_in_spans
 from gateway.calls import Call
 from gateway.endpoints import Endpoint
-from gateway.observe import ChatTrace
+from gateway.observe import RequestTrace
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_gateway_pins, require_worker_pins
 from gateway.problems import GatewayError
@@ -47,7 +47,7 @@ async def _serve(request: Request, endpoint: Endpoint) -> Response:
         raise GatewayError(
             "unsupported_media_type", "This gateway reads no request: send it sealed to /ohttp."
         )
-    trace = services.tracing.start_chat(
+    trace = services.tracing.start_request(
         request_id=services.new_request_id(),
         traceparent=request.headers.get("traceparent"),
         route=endpoint.path,
@@ -68,7 +68,7 @@ async def _serve(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def _answer(
-    request: Request, endpoint: Endpoint, services: Services, trace: ChatTrace
+    request: Request, endpoint: Endpoint, services: Services, trace: RequestTrace
 ) -> Response:
     principal = await authenticated(request)
     trace.facts.tenant = tenant_in_spans(principal.tenant)
@@ -126,7 +126,7 @@ async def _read_call(request: Request, endpoint: Endpoint) -> Call:
 class _Streamed:
     """One streamed answer; `close` runs exactly once, however it ended."""
 
-    def __init__(self, exchange: Exchange, trace: ChatTrace) -> None:
+    def __init__(self, exchange: Exchange, trace: RequestTrace) -> None:
         self._exchange = exchange
         self._trace = trace
         self._is_whole = False

@@ -52,7 +52,7 @@ async def tng(request: Request) -> Response:
 
 async def _passed_on(request: Request, services: Services) -> Response:
     """Who asks is told outside the seal here, where alone it can be read; nothing else is."""
-    trace = services.tracing.start_chat(
+    trace = services.tracing.start_request(
         request_id=services.new_request_id(), traceparent=None, route=request.url.path
     )
     trace.at_end(services.counts.ended)

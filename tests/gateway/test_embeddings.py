@@ -10,7 +10,7 @@ import pytest
 
 from gateway.calls import MALFORMED
 from gateway.embedding_call import EmbeddingReader, embedding_call
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 from gateway.schemas.embeddings import parse_embedding_request
 from gateway.worker.embeddings import MAX_TOKENS, embed
@@ -130,7 +130,7 @@ def test_what_is_passed_on_and_read() -> None:
     call = embedding_call({"model": "m", "input": [[1, 2]], "user": "u", "dimensions": 3})
     assert json.loads(call.body) == {"model": "m", "input": [[1, 2]], "dimensions": 3}
     timeline = RequestTimeline(arrived_ns=1, wall_anchor_ns=1)
-    facts = ChatFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
+    facts = RequestFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
     answer = {"data": [], "usage": {"prompt_tokens": 2, "total_tokens": 2}}
     EmbeddingReader().read_whole(json.dumps(answer).encode(), facts)
     assert (facts.has_usage, timeline.prompt_tokens, timeline.output_tokens) == (True, 2, 0)
@@ -141,7 +141,7 @@ def test_what_is_passed_on_and_read() -> None:
 
 def test_numbers_are_not_decoded_for_the_count_behind_them() -> None:
     timeline = RequestTimeline(arrived_ns=1, wall_anchor_ns=1)
-    facts = ChatFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
+    facts = RequestFacts(request_id="r", timeline=timeline, route="/v1/embeddings")
     body = b'{"data": [these are not read], "usage": {"prompt_tokens": 2}, "object": "list"}'
     EmbeddingReader().read_whole(body, facts)
     assert timeline.prompt_tokens == 2

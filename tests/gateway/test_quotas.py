@@ -11,7 +11,7 @@ from gateway.auth import Principal, Scope, TenantLimits
 from gateway.calls import Call, take_usage
 from gateway.chat_call import chat_call
 from gateway.db import TenantStore, open_engine
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 from gateway.quotas import (
     ASSUMED_OUTPUT_TOKENS,
@@ -59,11 +59,11 @@ def call_of(text: str = "hi", max_tokens: int | None = 10) -> Call:
     return replace(call, max_tokens=max_tokens)
 
 
-def facts_of(*, dispatched: bool = True, code: str | None = None) -> ChatFacts:
+def facts_of(*, dispatched: bool = True, code: str | None = None) -> RequestFacts:
     timeline = RequestTimeline(arrived_ns=0, wall_anchor_ns=0)
     if dispatched:
         timeline.mark_dispatched(1)
-    facts = ChatFacts(request_id="r", timeline=timeline, route="/v1/chat/completions")
+    facts = RequestFacts(request_id="r", timeline=timeline, route="/v1/chat/completions")
     if code is not None:
         facts.fail(code)
     return facts
@@ -146,7 +146,7 @@ def test_tokens_are_estimated_first_and_then_charged_as_used() -> None:
     assert left(admission) == 1000 - 42
 
 
-def charged(facts: ChatFacts) -> int:
+def charged(facts: RequestFacts) -> int:
     """How many tokens more than its prompt a request is charged; nothing at all is below 0."""
     quotas, call = quotas_of(Clock(), tokens_per_minute=1000), call_of("x" * 400)
     admission = entered(quotas, call)

@@ -8,7 +8,7 @@ import pytest
 from gateway.calls import MALFORMED, AnswerReader, EventUse
 from gateway.chat_call import chat_reader
 from gateway.completion_call import completion_call
-from gateway.observe import ChatFacts
+from gateway.observe import RequestFacts
 from gateway.response_call import ResponseReader
 from telemetry.timeline import RequestTimeline
 
@@ -20,12 +20,12 @@ RESPONSE = {
 }
 
 
-def facts() -> ChatFacts:
+def facts() -> RequestFacts:
     timeline = RequestTimeline(arrived_ns=1, wall_anchor_ns=1)
-    return ChatFacts(request_id="r", timeline=timeline, route="/v1/x")
+    return RequestFacts(request_id="r", timeline=timeline, route="/v1/x")
 
 
-def read(reader: AnswerReader, known: ChatFacts, value: Any) -> EventUse:
+def read(reader: AnswerReader, known: RequestFacts, value: Any) -> EventUse:
     return reader.read_event(json.dumps(value).encode(), known, now_ns=7)
 
 

@@ -13,7 +13,7 @@ from gateway import sse
 from gateway.calls import MAX_ANSWER_BYTES, Call
 from gateway.chat_call import CHAT_PATH, chat_reader
 from gateway.drain import Drain
-from gateway.observe import ChatTrace, Clocks, Tracing
+from gateway.observe import Clocks, RequestTrace, Tracing
 from gateway.problems import GatewayError
 from gateway.relay import Exchange, Relay
 from gateway.sealed import SealedExchange, truncated
@@ -48,9 +48,9 @@ class ScriptedExchange:
 CLOCKS = Clocks(monotonic_ns=lambda: 1, unix_ns=lambda: 1)
 
 
-def make_trace() -> ChatTrace:
+def make_trace() -> RequestTrace:
     tracing = Tracing(provider=TracerProvider(), clocks=CLOCKS, instance_id="gateway")
-    return tracing.start_chat(request_id="r", traceparent=None, route=CHAT_PATH)
+    return tracing.start_request(request_id="r", traceparent=None, route=CHAT_PATH)
 
 
 def make_relay(
