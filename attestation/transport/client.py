@@ -15,7 +15,6 @@ from attestation.policy import AppraisalPolicy, load_policy
 from attestation.transport.errors import EvidenceRefused
 from attestation.transport.evidence import API_PREFIX, EvidenceUrl, parse_evidence_url
 from attestation.transport.keeper import SessionKeeper
-from attestation.transport.session import Session
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
 from attestation.transport.verify import GatewayVerifier
 
@@ -125,7 +124,6 @@ def gateway_keeper(
     mode: Mode | None = None,
     weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
-    on_session: Callable[[Session], None] = lambda _session: None,
     on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
 ) -> SessionKeeper:
     """The sessions of the gateway at ``url``. Raises: ValueError; PolicyError."""
@@ -140,9 +138,7 @@ def gateway_keeper(
         weights_sha256=tuple(weights_sha256),
         collateral_folder=_collateral_folder(),
     )
-    return SessionKeeper(
-        verifier.verify, utc_now=_utc_now, on_session=on_session, on_refused=on_refused
-    )
+    return SessionKeeper(verifier.verify, utc_now=_utc_now, on_refused=on_refused)
 
 
 def gateway_source(url: str) -> EvidenceUrl:

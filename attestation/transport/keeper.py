@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final
 
-from attestation.transport.errors import EvidenceRefused
+from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
 from attestation.transport.session import Session
 
 QUARANTINE: Final = timedelta(seconds=5)  # a gateway's flood of refusals is not ours to make
@@ -25,18 +25,16 @@ class SessionKeeper:
         verify: Callable[[], Session],
         *,
         utc_now: Callable[[], datetime],
-        on_session: Callable[[Session], None] = lambda _session: None,
         on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
     ) -> None:
-        """Both are told what came of each verification, in the thread that it ran in."""
+        """``on_refused`` is told of each refusal, in the thread of that verification."""
         self._verify = verify
         self._utc_now = utc_now
-        self._on_session = on_session
         self._on_refused = on_refused
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._flight: Future[Session] | None = None
-        self._refused: tuple[EvidenceRefused, datetime] | None = None
+        self._waiting: list[Future[Session]] = []  # for the verification under way
+        self._refused: tuple[EvidenceRefused, datetime] | None = None  # and when
 
     @property
     def session(self) -> Session | None:
@@ -63,39 +61,55 @@ class SessionKeeper:
         without another question.
         """
         done: Future[Session] = Future()
+        done.set_running_or_notify_cancel()  # from here on nobody can cancel it
         with self._lock:
             current = self.session
             if current is not None and current is not than:
                 done.set_result(current)
-                return done
-            if self._refused is not None and self._utc_now() < self._refused[1]:
-                done.set_exception(self._refused[0])
-                return done
-            if self._flight is None:
-                self._flight = Future()
-                threading.Thread(
-                    target=self._run, args=(self._flight,), name="verify", daemon=True
-                ).start()
-            return self._flight
+            elif self._refused is not None and self._is_quarantined(self._refused[1]):
+                done.set_exception(_anew(self._refused[0]))
+            else:
+                self._waiting.append(done)
+                if len(self._waiting) == 1:
+                    threading.Thread(target=self._run, name="verify", daemon=True).start()
+        return done
 
     async def arenew(self, *, than: Session | None) -> Session:
         """``renew`` for an event loop. Raises: EvidenceRefused; GatewayUnavailable."""
         return await asyncio.shield(asyncio.wrap_future(self.renew(than=than)))
 
-    def _run(self, flight: "Future[Session]") -> None:
-        flight.set_running_or_notify_cancel()  # from here on nobody can cancel it
+    def _is_quarantined(self, since: datetime) -> bool:
+        """A clock that was put back ends it, as it ends a session."""
+        return since <= self._utc_now() < since + QUARANTINE
+
+    def _run(self) -> None:
         try:
             session = self._verify()
         except BaseException as err:  # the thread's edge: whoever waits is told
+            refused = err if isinstance(err, EvidenceRefused) else None
             with self._lock:
-                self._flight = None
-                if isinstance(err, EvidenceRefused):
-                    self._session, self._refused = None, (err, self._utc_now() + QUARANTINE)
-            if isinstance(err, EvidenceRefused):
-                self._on_refused(err)
-            flight.set_exception(err)
+                waiting, self._waiting = self._waiting, []
+                if refused is not None:
+                    self._session, self._refused = None, (refused, self._utc_now())
+            for done in waiting:
+                done.set_exception(_anew(err))
+            if refused is not None:
+                self._on_refused(refused)
             return
         with self._lock:
-            self._session, self._refused, self._flight = session, None, None
-        self._on_session(session)
-        flight.set_result(session)
+            waiting, self._waiting = self._waiting, []
+            self._session, self._refused = session, None
+        for done in waiting:
+            done.set_result(session)
+
+
+def _anew(err: BaseException) -> BaseException:
+    """For one caller alone: an exception keeps the frames that it is raised through."""
+    if isinstance(err, EvidenceRefused):
+        anew: BaseException = EvidenceRefused(err.code, str(err), err.result)
+    elif isinstance(err, GatewayUnavailable):
+        anew = GatewayUnavailable(err.code, str(err), was_answered=err.was_answered)
+    else:
+        return err
+    anew.__cause__ = err
+    return anew

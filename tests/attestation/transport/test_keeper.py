@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 
 import pytest
 
@@ -154,21 +156,55 @@ async def test_a_waiter_that_gives_up_takes_nothing_from_the_others(
     assert verifier.num_calls == 1
 
 
-def test_who_wants_to_know_is_told_of_each_session(verifier: FakeVerifier) -> None:
-    told: list[Session] = []
-    refused: list[EvidenceRefused] = []
-    keeper = SessionKeeper(
-        verifier.verify,
-        utc_now=verifier.utc_now,
-        on_session=told.append,
-        on_refused=refused.append,
-    )
+def test_who_wants_to_know_is_told_of_each_refusal(verifier: FakeVerifier) -> None:
+    refused: SimpleQueue[EvidenceRefused] = SimpleQueue()
+    keeper = SessionKeeper(verifier.verify, utc_now=verifier.utc_now, on_refused=refused.put)
     first = keeper.require()
-    second = keeper.renew(than=first).result()
     verifier.error = EvidenceRefused("debug_enabled", "refused", None)
     with pytest.raises(EvidenceRefused):
-        keeper.renew(than=second).result()
-    assert (told, refused) == ([first, second], [verifier.error])
+        keeper.renew(than=first).result()
+    assert refused.get(timeout=10) is verifier.error
+
+
+def test_a_listener_that_fails_keeps_nobody_waiting(
+    verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_refused: EvidenceRefused) -> None:
+        raise RuntimeError("the loop is closed")
+
+    unhandled: SimpleQueue[threading.ExceptHookArgs] = SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", unhandled.put)
+    keeper = SessionKeeper(verifier.verify, utc_now=verifier.utc_now, on_refused=failing)
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    with pytest.raises(EvidenceRefused):
+        keeper.renew(than=None).result(10)
+    assert unhandled.get(timeout=10).exc_type is RuntimeError
+
+
+def test_each_caller_gets_a_refusal_of_its_own(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    """One that all shared would keep what the callers' frames hold: prompts."""
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    seen = []
+    for _ in range(3):
+        with pytest.raises(EvidenceRefused) as caught:
+            keeper.require()
+        seen.append(caught.value)
+    assert len({id(err) for err in [*seen, verifier.error]}) == 4
+    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(verifier.error.__traceback__)]
+    assert frames == ["_run", "verify"]
+
+
+def test_a_clock_that_is_put_back_ends_a_refusal_too(
+    keeper: SessionKeeper, verifier: FakeVerifier
+) -> None:
+    verifier.error = EvidenceRefused("debug_enabled", "refused", None)
+    with pytest.raises(EvidenceRefused):
+        keeper.require()
+    verifier.error = None
+    verifier.now -= timedelta(hours=1)
+    assert keeper.require() is keeper.session
 
 
 def test_it_is_time_for_the_next_at_four_fifths(keeper: SessionKeeper) -> None:
