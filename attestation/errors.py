@@ -89,6 +89,7 @@ StaleCode = Literal[
     "token_expired",
     "token_not_yet_valid",
 ]
+Silence = Literal["no_answer", "not_trusted", "no_evidence", "no_receipt", "no_collateral"]
 PolicyCode = Literal[
     "claims",
     "debug_enabled",
@@ -172,11 +173,11 @@ class PolicyViolation(AttestationError):
 
 
 class EvidenceUnavailable(AttestationError):
-    """A server was asked for Evidence and gave none; ``was_answered``: it said so itself."""
+    """A server was asked for Evidence, or what goes with it, and gave none."""
 
-    def __init__(self, message: str, *, was_answered: bool) -> None:
+    def __init__(self, message: str, *, reason: Silence) -> None:
         super().__init__("evidence_unavailable", message)
-        self.was_answered = was_answered
+        self.reason = reason
 
 
 class PolicyError(AttestationError):

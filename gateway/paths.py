@@ -40,6 +40,11 @@ class Paths:
         return self.tls_dir / "client.key"
 
     @property
+    def client_certificate(self) -> tuple[Path, Path] | None:
+        """What tools of this machine show; it is there when the gateway wants to see one."""
+        return (self.client_cert, self.client_key) if self.client_cert.is_file() else None
+
+    @property
     def salt_key(self) -> Path:
         return self.tls_dir / "salt.key"
 

@@ -103,8 +103,8 @@ def client_context(paths: Paths) -> ssl.SSLContext:
 
 
 def _show_client_certificate(context: ssl.SSLContext, paths: Paths) -> None:
-    if paths.client_cert.is_file():
-        context.load_cert_chain(paths.client_cert, paths.client_key)
+    if (shown := paths.client_certificate) is not None:
+        context.load_cert_chain(*shown)
 
 
 def reachable_host(host: str) -> str:

@@ -55,4 +55,5 @@ def ask(url: str, fetching: FetchOptions, *, nonce: Nonce, node: str | None) -> 
         node=node,
         ca_file=fetching.config.ca_file,
         proxy=fetching.config.proxy,
+        client_certificate=fetching.client_certificate,
     )

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -32,6 +32,7 @@ class FetchOptions:
     cache_folder: Path
     is_offline: bool
     is_refreshing: bool
+    client_certificate: tuple[Path, Path] | None = None  # for a gateway that wants to see one
 
     @contextmanager
     def endorser(self, at: datetime) -> Iterator[Endorser]:
@@ -96,6 +97,28 @@ def fetch_options(command: Callable[..., R]) -> Callable[..., R]:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def client_certificate_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Adds --client-cert and --client-key to what ``fetch_options`` gives; stands below it."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        fetching: FetchOptions,
+        client_cert: Path | None,
+        client_key: Path | None,
+        **kwargs: Any,
+    ) -> R:
+        if (client_cert is None) != (client_key is None):
+            raise click.UsageError("--client-cert and --client-key go together")
+        if client_cert is not None and client_key is not None:
+            fetching = replace(fetching, client_certificate=(client_cert, client_key))
+        return command(*args, fetching=fetching, **kwargs)
+
+    shown = "Show this to a gateway that wants a client certificate."
+    wrapped = click.option("--client-key", type=FILE, help="Its key, in PEM.")(wrapped)
+    return click.option("--client-cert", type=FILE, help=shown)(wrapped)
 
 
 def _default_cache_folder() -> Path:

@@ -24,7 +24,11 @@ from attestation.commands.common import (
     policy_option,
     read_bounded,
 )
-from attestation.commands.fetching import FetchOptions, fetch_options
+from attestation.commands.fetching import (
+    FetchOptions,
+    client_certificate_options,
+    fetch_options,
+)
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.receipt_source import (
     ReceiptUrl,
@@ -99,6 +103,7 @@ def receipt() -> None:
 @policy_option
 @click.option("--at", type=UtcTime(), help="Judge Evidence as of this ISO 8601 time.")
 @fetch_options
+@client_certificate_options
 @click.option("--json", "as_json", is_flag=True, help="Print checks and receipt as JSON.")
 @click.pass_context
 def verify(
@@ -277,7 +282,7 @@ def _show(
     if signed is None or not verdict.is_accepted:
         print_parts(Text("NOT VERIFIED: the gateway's Evidence is refused", style="bold red"))
         show_verdict(verdict)
-        tell_next(after_refusal(verdict))
+        tell_next(after_refusal(verdict.code, policy=verdict.policy_name))
         return
     simulated = "; THE TEE IS SIMULATED: this proves nothing" if verdict.simulated else ""
     words = f"VERIFIED{simulated}" if code is None else f"NOT VERIFIED: {code}"

@@ -70,4 +70,5 @@ def fetch_receipt(
         pins=pins,
         ca_file=fetching.config.ca_file,
         proxy=fetching.config.proxy,
+        client_certificate=fetching.client_certificate,
     )

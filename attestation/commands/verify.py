@@ -23,7 +23,11 @@ from attestation.commands.common import (
     policy_option,
     read_bounded,
 )
-from attestation.commands.fetching import FetchOptions, fetch_options
+from attestation.commands.fetching import (
+    FetchOptions,
+    client_certificate_options,
+    fetch_options,
+)
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.render import show_verdict, tell
 from attestation.devices import ocsp_grace
@@ -87,6 +91,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 )
 @click.option("--at", type=UtcTime(), help="Judge as of this ISO 8601 time.  [default: now]")
 @fetch_options
+@client_certificate_options
 @click.option("--json", "as_json", is_flag=True, help="Print the AttestationResult as JSON.")
 @click.pass_context
 def verify(
@@ -184,7 +189,7 @@ def verify(
         ctx.exit(EXIT_INTERNAL)
     _print(result, as_json=as_json)
     if isinstance(evidence, str) and not result.is_accepted and not as_json:
-        tell_next(after_refusal(result))
+        tell_next(after_refusal(result.code, policy=result.policy_name))
     ctx.exit(exit_code(result))
 
 

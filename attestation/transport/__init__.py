@@ -51,6 +51,7 @@ from attestation.transport.evidence import (
     parse_evidence_url,
 )
 from attestation.transport.keeper import SessionKeeper
+from attestation.transport.pinned import ClientCertificate
 from attestation.transport.session import Session
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
 from attestation.transport.verify import GatewayVerifier
@@ -65,6 +66,7 @@ __all__ = [
     "AttestedTransport",
     "AttestedTransportError",
     "ChannelBroken",
+    "ClientCertificate",
     "Delivery",
     "EvidenceRefused",
     "EvidenceUrl",

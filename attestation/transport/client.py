@@ -10,11 +10,13 @@ import httpx
 
 from attestation.anchors import load_anchors
 from attestation.fetch.cache import default_folder
+from attestation.fetch.config import url_problem
 from attestation.keyset import Mode
 from attestation.policy import AppraisalPolicy, load_policy
 from attestation.transport.errors import EvidenceRefused
 from attestation.transport.evidence import API_PREFIX, EvidenceUrl, parse_evidence_url
 from attestation.transport.keeper import SessionKeeper
+from attestation.transport.pinned import ClientCertificate
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
 from attestation.transport.verify import GatewayVerifier
 
@@ -30,14 +32,16 @@ def attested_client(
     mode: Mode | None = None,
     weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.Client:
     """An httpx client that talks to the gateway at ``url`` alone, verified and sealed.
 
     ``policy`` is "production", "development" or a file. ``ca_file`` None trusts the system's CAs,
-    or those of ``SSL_CERT_FILE``. Nothing is asked before the first request.
+    or those of ``SSL_CERT_FILE``; ``client_certificate`` is shown to a gateway that wants one.
+    Nothing is asked before the first request.
 
-    Raises: ValueError: not an https URL; PolicyError.
+    Raises: ValueError: not an https URL, or a proxy of no use; PolicyError.
     """
     keeper = gateway_keeper(
         url,
@@ -46,8 +50,16 @@ def attested_client(
         mode=mode,
         weights_sha256=weights_sha256,
         proxy=proxy,
+        client_certificate=client_certificate,
     )
-    return client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
+    return client_over(
+        keeper,
+        url,
+        ca_file=ca_file,
+        proxy=proxy,
+        client_certificate=client_certificate,
+        timeout=timeout,
+    )
 
 
 def attested_async_client(
@@ -58,6 +70,7 @@ def attested_async_client(
     mode: Mode | None = None,
     weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.AsyncClient:
     """``attested_client`` for an event loop."""
@@ -68,8 +81,16 @@ def attested_async_client(
         mode=mode,
         weights_sha256=weights_sha256,
         proxy=proxy,
+        client_certificate=client_certificate,
     )
-    return async_client_over(keeper, url, ca_file=ca_file, proxy=proxy, timeout=timeout)
+    return async_client_over(
+        keeper,
+        url,
+        ca_file=ca_file,
+        proxy=proxy,
+        client_certificate=client_certificate,
+        timeout=timeout,
+    )
 
 
 def client_over(
@@ -78,10 +99,18 @@ def client_over(
     *,
     ca_file: Path | str | None = None,
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.Client:
     """``attested_client`` over sessions that the caller keeps."""
-    transport = _transport(AttestedTransport, keeper, url, ca_file=ca_file, proxy=proxy)
+    transport = _transport(
+        AttestedTransport,
+        keeper,
+        url,
+        ca_file=ca_file,
+        proxy=proxy,
+        client_certificate=client_certificate,
+    )
     return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
 
 
@@ -91,10 +120,18 @@ def async_client_over(
     *,
     ca_file: Path | str | None = None,
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout: httpx.Timeout = TIMEOUT,
 ) -> httpx.AsyncClient:
     """``attested_async_client`` over sessions that the caller keeps."""
-    transport = _transport(AsyncAttestedTransport, keeper, url, ca_file=ca_file, proxy=proxy)
+    transport = _transport(
+        AsyncAttestedTransport,
+        keeper,
+        url,
+        ca_file=ca_file,
+        proxy=proxy,
+        client_certificate=client_certificate,
+    )
     return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
@@ -105,6 +142,7 @@ def _transport(
     *,
     ca_file: Path | str | None,
     proxy: str | None,
+    client_certificate: ClientCertificate | None,
 ) -> TransportT:
     return kind(
         keeper,
@@ -113,6 +151,7 @@ def _transport(
         rng=os.urandom,
         ca_file=_path(ca_file),
         proxy=proxy,
+        client_certificate=client_certificate,
     )
 
 
@@ -124,9 +163,20 @@ def gateway_keeper(
     mode: Mode | None = None,
     weights_sha256: Sequence[str] = (),
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
+    collateral_folder: Path | None = None,
+    is_offline: bool = False,
     on_refused: Callable[[EvidenceRefused], None] = lambda _refused: None,
 ) -> SessionKeeper:
-    """The sessions of the gateway at ``url``. Raises: ValueError; PolicyError."""
+    """The sessions of the gateway at ``url``.
+
+    ``is_offline`` asks nobody but the gateway, and writes nothing; else collateral is kept, in the
+    user's folder unless another is given.
+
+    Raises: ValueError; PolicyError.
+    """
+    if problem := "" if proxy is None else url_problem(proxy):
+        raise ValueError(f"proxy: {problem}")
     verifier = GatewayVerifier(
         source=gateway_source(url),
         policy=policy if isinstance(policy, AppraisalPolicy) else load_policy(policy),
@@ -134,9 +184,11 @@ def gateway_keeper(
         utc_now=_utc_now,
         ca_file=_path(ca_file),
         proxy=proxy,
+        client_certificate=client_certificate,
         mode=mode,
         weights_sha256=tuple(weights_sha256),
-        collateral_folder=_collateral_folder(),
+        collateral_folder=collateral_folder or _collateral_folder(),
+        is_offline=is_offline,
     )
     return SessionKeeper(verifier.verify, utc_now=_utc_now, on_refused=on_refused)
 

@@ -12,6 +12,7 @@ httpx.TransportError
 
 import httpx
 
+from attestation.errors import Silence
 from attestation.model import AttestationResult
 
 
@@ -32,11 +33,11 @@ class EvidenceRefused(AttestedTransportError):
 
 
 class GatewayUnavailable(AttestedTransportError):
-    """There is no verdict; ``was_answered``: somebody answered, but gave no Evidence."""
+    """There is no verdict."""
 
-    def __init__(self, code: str, message: str, *, was_answered: bool) -> None:
+    def __init__(self, code: str, message: str, *, reason: Silence) -> None:
         super().__init__(code, message)
-        self.was_answered = was_answered
+        self.reason = reason
 
 
 class ChannelBroken(AttestedTransportError):

@@ -22,11 +22,15 @@ import httpx
 
 from attestation.certificate import subject_public_key_info
 from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
-from attestation.errors import EvidenceUnavailable, MalformedEvidence
-from attestation.fetch.errors import FetchConfigError
+from attestation.errors import EvidenceUnavailable, MalformedEvidence, Silence
 from attestation.model import MAX_BUNDLE_BYTES, Nonce
 from attestation.receipt import MAX_RECEIPT_BYTES
-from attestation.transport.pinned import is_pin_mismatch, pinned_context
+from attestation.transport.pinned import (
+    ClientCertificate,
+    client_context,
+    is_pin_mismatch,
+    pinned_context,
+)
 
 API_PREFIX: Final = "/v1"  # where a gateway's API is
 KEYS_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 5]
@@ -36,6 +40,7 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_NODES_BYTES: Final = 1024 * 1024
 MAX_NODES: Final = 64  # of which a client looks for one that it may believe
 _CODE = re.compile(r"[a-z0-9_]{1,64}")
+_NODE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # as a gateway's configuration names workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,7 @@ def fetch_evidence(
     ca_file: Path | None,
     node: str | None = None,
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout_s: float = TIMEOUT_S,
     with_keys: bool = False,
 ) -> Delivery:
@@ -104,7 +110,7 @@ def fetch_evidence(
 
     Raises: EvidenceUnavailable; FetchConfigError: no CA certificates in ``ca_file``.
     """
-    client = _client(_context(ca_file), proxy, timeout_s)
+    client = _client(client_context(ca_file, client_certificate), proxy, timeout_s)
     params = {"nonce": nonce.hex()} | ({} if node is None else {"node": node})
     return asyncio.run(_fetch(client, source, params, timeout_s, with_keys=with_keys))
 
@@ -114,13 +120,14 @@ def fetch_nodes(
     *,
     ca_file: Path | None,
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[str, ...]:
     """The names of the workers behind a gateway, those that it holds verified first; unproven.
 
     Raises: EvidenceUnavailable; FetchConfigError.
     """
-    client = _client(_context(ca_file), proxy, timeout_s)
+    client = _client(client_context(ca_file, client_certificate), proxy, timeout_s)
     return asyncio.run(_fetch_nodes(client, source, timeout_s))
 
 
@@ -132,20 +139,21 @@ def fetch_receipt(
     pins: Collection[bytes],
     ca_file: Path | None,
     proxy: str | None = None,
+    client_certificate: ClientCertificate | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
     """The receipt, unverified; ``api_key`` goes to nobody whose TLS key is not one of ``pins``.
 
     Raises: EvidenceUnavailable; FetchConfigError.
     """
-    client = _client(pinned_context(ca_file, pins), proxy, timeout_s)
+    client = _client(pinned_context(ca_file, pins, client_certificate), proxy, timeout_s)
     client.headers["authorization"] = f"Bearer {api_key}"
     path = f"{source.path_prefix}/receipts/{receipt_id}"
 
     async def fetch() -> bytes:
         async with _answering(source, timeout_s), client:
             answer = await _get(client, source, path, {})
-            return _whole(source, answer, MAX_RECEIPT_BYTES, what="receipt")
+            return _whole(source, answer, MAX_RECEIPT_BYTES, reason="no_receipt")
 
     return asyncio.run(fetch())
 
@@ -159,15 +167,6 @@ def error_code(body: bytes) -> str:
     error = value.get("error", value) if isinstance(value, dict) else None
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
-
-
-def _context(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as err:
-        raise FetchConfigError(f"{ca_file}: no CA certificates") from err
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context
 
 
 def _client(context: ssl.SSLContext, proxy: str | None, timeout_s: float) -> httpx.AsyncClient:
@@ -188,9 +187,10 @@ async def _fetch_nodes(
         answer = await _get(client, source, f"{source.path_prefix}/nodes", {})
         body = _whole(source, answer, MAX_NODES_BYTES)
     try:
-        entries = json.loads(body)["data"][:MAX_NODES]
+        entries = json.loads(body)["data"]
         entries.sort(key=lambda entry: entry["state"] not in ("verified", "refreshing"))
-        return tuple(str(entry["id"]) for entry in entries)
+        names = [str(entry["id"]) for entry in entries]
+        return tuple(name for name in names if _NODE.fullmatch(name))[:MAX_NODES]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise _refused(source, "a list of workers that is none") from err
 
@@ -254,7 +254,12 @@ async def _get(
 
 
 def _whole(
-    source: EvidenceUrl, answer: _Answer, max_bytes: int, *, hint: str = "", what: str = "evidence"
+    source: EvidenceUrl,
+    answer: _Answer,
+    max_bytes: int,
+    *,
+    hint: str = "",
+    reason: Silence = "no_evidence",
 ) -> bytes:
     """Raises: EvidenceUnavailable."""
     if answer.status != 200:
@@ -265,7 +270,7 @@ def _whole(
         said = f"more than {max_bytes} bytes"
     else:
         return answer.body
-    raise _refused(source, said, what=what)
+    raise _refused(source, said, reason)
 
 
 async def _read(response: httpx.Response) -> bytes:
@@ -283,13 +288,14 @@ def _silence(origin: str, err: Exception) -> EvidenceUnavailable:
     if isinstance(err, httpx.TimeoutException):
         return _unanswered(origin, "too slow")
     if "CERTIFICATE_VERIFY_FAILED" in str(err):
-        return _unanswered(origin, "its certificate is not trusted: does it need another CA file?")
+        said = "its certificate is not trusted: does it need another CA file?"
+        return _unanswered(origin, said, "not_trusted")
     if is_pin_mismatch(err):
         return _unanswered(origin, "its TLS key is not the one that was attested")
     causes = list(_causes(err))
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         said = f"nobody answers at {origin} (connection refused)"
-        return EvidenceUnavailable(said, was_answered=False)
+        return EvidenceUnavailable(said, reason="no_answer")
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return _unanswered(origin, "nobody knows this name")
     return _unanswered(origin, type(err).__name__)
@@ -304,9 +310,12 @@ def _causes(err: BaseException) -> Iterator[BaseException]:
             yield from _causes(cause)
 
 
-def _unanswered(origin: str, said: str) -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"no answer from {origin}: {said}", was_answered=False)
+def _unanswered(origin: str, said: str, reason: Silence = "no_answer") -> EvidenceUnavailable:
+    return EvidenceUnavailable(f"no answer from {origin}: {said}", reason=reason)
 
 
-def _refused(source: EvidenceUrl, said: str, *, what: str = "evidence") -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"no {what} from {source.origin}: {said}", was_answered=True)
+def _refused(
+    source: EvidenceUrl, said: str, reason: Silence = "no_evidence"
+) -> EvidenceUnavailable:
+    what = reason.removeprefix("no_")
+    return EvidenceUnavailable(f"no {what} from {source.origin}: {said}", reason=reason)

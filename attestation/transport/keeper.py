@@ -108,7 +108,7 @@ def _anew(err: BaseException) -> BaseException:
     if isinstance(err, EvidenceRefused):
         anew: BaseException = EvidenceRefused(err.code, str(err), err.result)
     elif isinstance(err, GatewayUnavailable):
-        anew = GatewayUnavailable(err.code, str(err), was_answered=err.was_answered)
+        anew = GatewayUnavailable(err.code, str(err), reason=err.reason)
     else:
         return err
     anew.__cause__ = err

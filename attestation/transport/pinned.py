@@ -9,11 +9,14 @@ import hmac
 import ssl
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attestation.certificate import subject_public_key_info
 from attestation.errors import MalformedEvidence
 from attestation.fetch.errors import FetchConfigError
+
+ClientCertificate = tuple[Path, Path]  # PEM files: the chain, and its key
+Context = TypeVar("Context", bound=ssl.SSLContext)
 
 
 class PinMismatch(ssl.SSLError):
@@ -38,24 +41,30 @@ class _PinnedObject(ssl.SSLObject):
         _require_pinned(self)
 
 
-def pinned_context(ca_file: Path | None, pins: Collection[bytes]) -> PinnedContext:
+def client_context(
+    ca_file: Path | None, client_certificate: ClientCertificate | None = None
+) -> ssl.SSLContext:
+    """Takes any key of a trusted certificate; ``ca_file`` None trusts the system's CAs.
+
+    Raises: FetchConfigError: a file holds no certificates, or not the key of its own.
+    """
+    return _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca_file, client_certificate)
+
+
+def pinned_context(
+    ca_file: Path | None,
+    pins: Collection[bytes],
+    client_certificate: ClientCertificate | None = None,
+) -> PinnedContext:
     """``pins`` are SHA-256 of SubjectPublicKeyInfo; none of them means that nobody is let in.
 
-    Raises: FetchConfigError: no CA certificates in ``ca_file``.
+    Raises: FetchConfigError, as ``client_context``.
     """
     context = PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.sslsocket_class = _PinnedSocket
     context.sslobject_class = _PinnedObject
     context.pins = frozenset(pins)
-    try:
-        if ca_file is None:
-            context.load_default_certs()
-        else:
-            context.load_verify_locations(ca_file)
-    except (OSError, ssl.SSLError) as err:
-        raise FetchConfigError(f"{ca_file}: no CA certificates") from err
-    return context
+    return _loaded(context, ca_file, client_certificate)
 
 
 def is_pin_mismatch(error: BaseException | None) -> bool:
@@ -66,6 +75,26 @@ def is_pin_mismatch(error: BaseException | None) -> bool:
             return True
         error, seen = error.__cause__ or error.__context__, seen + 1
     return False
+
+
+def _loaded(
+    context: Context, ca_file: Path | None, client_certificate: ClientCertificate | None
+) -> Context:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        if ca_file is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as err:
+        raise FetchConfigError(f"{ca_file}: no CA certificates") from err
+    if client_certificate is None:
+        return context
+    try:
+        context.load_cert_chain(*client_certificate)
+    except (OSError, ssl.SSLError) as err:
+        raise FetchConfigError(f"{client_certificate[0]}: no certificate with its key") from err
+    return context
 
 
 def _require_pinned(connection: Any) -> None:

@@ -92,8 +92,7 @@ def open_session(
     """
     opener = gateway if worker is None else worker
     own, sealed_to = _keyset(gateway), _keyset(opener)  # 1
-    if mode is not None and own.mode != mode:  # 2
-        raise _not_in(mode, own, gateway)
+    mode_of(gateway, mode)  # 2
     if sealed_to.mode != own.mode:
         raise _not_in(own.mode, sealed_to, opener)
     served = set(sealed_to.weights_sha256)
@@ -119,9 +118,12 @@ def open_session(
     )
 
 
-def mode_of(gateway: Judged) -> Mode:
-    """Of a gateway whose verdict accepts. Raises: EvidenceRefused."""
-    return _keyset(gateway).mode
+def mode_of(gateway: Judged, insisted: Mode | None) -> Mode:
+    """Of a gateway whose verdict accepts. Raises: EvidenceRefused, also for another than that."""
+    own = _keyset(gateway)
+    if insisted is not None and own.mode != insisted:
+        raise _not_in(insisted, own, gateway)
+    return own.mode
 
 
 def _keyset(judged: Judged) -> Keyset:

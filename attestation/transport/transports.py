@@ -23,7 +23,7 @@ from attestation.transport.opened import (
     opened,
     read_refusal,
 )
-from attestation.transport.pinned import is_pin_mismatch, pinned_context
+from attestation.transport.pinned import ClientCertificate, is_pin_mismatch, pinned_context
 from attestation.transport.sealing import (
     CREDENTIAL,
     KEY_CHANGED,
@@ -51,6 +51,7 @@ class _Attested(Generic[Pool]):
         rng: Rng,
         ca_file: Path | None = None,
         proxy: str | None = None,
+        client_certificate: ClientCertificate | None = None,
     ) -> None:
         self.keeper = keeper
         self._origin = httpx.URL(source.origin)
@@ -58,6 +59,7 @@ class _Attested(Generic[Pool]):
         self._rng = rng
         self._ca_file = ca_file
         self._proxy = proxy
+        self._client_certificate = client_certificate
         self._pools: dict[frozenset[bytes], Pool] = {}
         self._lock = threading.Lock()  # two threads must not make two pools, of which one is lost
 
@@ -66,7 +68,7 @@ class _Attested(Generic[Pool]):
         with self._lock:
             pool = self._pools.get(session.tls_pins)
             if pool is None:
-                context = pinned_context(self._ca_file, session.tls_pins)
+                context = pinned_context(self._ca_file, session.tls_pins, self._client_certificate)
                 pool = make(verify=context, trust_env=False, proxy=self._proxy, limits=_LIMITS)
                 self._pools[session.tls_pins] = pool
         return pool

@@ -24,7 +24,14 @@ from attestation.model import NONCE_BYTES, Nonce, parse_bundle
 from attestation.nras.jwks import parse_jwks
 from attestation.policy import AppraisalPolicy
 from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
-from attestation.transport.evidence import TIMEOUT_S, EvidenceUrl, fetch_evidence, fetch_nodes
+from attestation.transport.evidence import (
+    TIMEOUT_S,
+    Delivery,
+    EvidenceUrl,
+    fetch_evidence,
+    fetch_nodes,
+)
+from attestation.transport.pinned import ClientCertificate
 from attestation.transport.session import Judged, Session, mode_of, open_session
 
 T = TypeVar("T")
@@ -47,6 +54,7 @@ class GatewayVerifier:
     utc_now: Callable[[], datetime]
     ca_file: Path | None = None
     proxy: str | None = None
+    client_certificate: ClientCertificate | None = None
     mode: Mode | None = None
     weights_sha256: tuple[str, ...] = ()
     collateral_folder: Path
@@ -61,11 +69,33 @@ class GatewayVerifier:
         Raises: EvidenceRefused; GatewayUnavailable: there is no verdict.
         """
         at = self.utc_now()
-        gateway, keys = self._judge(node=None)  # 1
-        worker = None
-        if mode_of(gateway) == "pass-through":
-            worker = self._judge_a_worker()  # 2
-        return open_session(  # 3
+        gateway, delivery = self.judge(with_keys=True)  # 1
+        if mode_of(gateway, self.mode) == "pass-through":
+            return self._through(gateway, delivery.keys, at)  # 2
+        return self._open(gateway, delivery.keys, at)  # 3
+
+    def _through(self, gateway: Judged, keys: bytes, at: datetime) -> Session:
+        """With the first worker that suits.
+
+        Raises: EvidenceRefused or GatewayUnavailable: the last one's, when none does.
+        """
+        failure: EvidenceRefused | GatewayUnavailable | None = None
+        for node in self._ask(lambda: fetch_nodes(self.source, **self._network)):
+            try:
+                worker, _ = self.judge(node=node)
+                return self._open(gateway, keys, at, worker)
+            except EvidenceRefused as err:
+                failure = EvidenceRefused(err.code, f"worker {node}: {err}", err.result)
+            except GatewayUnavailable as err:
+                failure = err
+        raise failure or GatewayUnavailable(
+            "evidence_unavailable", "the gateway names no worker", reason="no_evidence"
+        )
+
+    def _open(
+        self, gateway: Judged, keys: bytes, at: datetime, worker: Judged | None = None
+    ) -> Session:
+        return open_session(
             gateway,
             keys,
             at=at,
@@ -74,25 +104,8 @@ class GatewayVerifier:
             worker=worker,
         )
 
-    def _judge_a_worker(self) -> Judged:
-        """The first that is accepted. Raises: EvidenceRefused; GatewayUnavailable, the last."""
-        failure: EvidenceRefused | GatewayUnavailable | None = None
-        for node in self._ask(lambda: fetch_nodes(self.source, **self._network)):
-            try:
-                judged, _ = self._judge(node=node)
-            except (EvidenceRefused, GatewayUnavailable) as err:
-                failure = err
-                continue
-            if judged.result.is_accepted:
-                return judged
-            code = judged.result.code or "not_accepted"
-            failure = EvidenceRefused(code, f"worker {node} is refused: {code}", judged.result)
-        raise failure or GatewayUnavailable(
-            "evidence_unavailable", "the gateway names no worker", was_answered=True
-        )
-
-    def _judge(self, *, node: str | None) -> tuple[Judged, bytes]:
-        """The verdict on what was asked for with a fresh nonce, and the keys that were offered.
+    def judge(self, *, node: str | None = None, with_keys: bool = False) -> tuple[Judged, Delivery]:
+        """The verdict, good or bad, on what was asked for with a fresh nonce, and all that came.
 
         A worker's Evidence came through the gateway: no connection of ours is bound to it.
 
@@ -101,7 +114,7 @@ class GatewayVerifier:
         nonce = Nonce(self.rng(NONCE_BYTES))
         delivery = self._ask(
             lambda: fetch_evidence(
-                self.source, nonce=nonce, node=node, with_keys=node is None, **self._network
+                self.source, nonce=nonce, node=node, with_keys=with_keys, **self._network
             )
         )
         at = self.utc_now()
@@ -120,24 +133,31 @@ class GatewayVerifier:
             )
             result = judge("bundle", self._complete(request))
         except FetchFailed as err:
-            raise GatewayUnavailable(err.code, str(err), was_answered=True) from err
+            raise GatewayUnavailable(err.code, str(err), reason="no_collateral") from err
         except AttestationError as err:
             said = f"the evidence is refused: {err.code}: {err}"
             raise EvidenceRefused(err.code, said, None) from err
-        return Judged(result=result, keyset=bundle.keyset), delivery.keys
+        return Judged(result=result, keyset=bundle.keyset), delivery
 
     @property
     def _network(self) -> dict[str, Any]:
-        return {"ca_file": self.ca_file, "proxy": self.proxy, "timeout_s": self.timeout_s}
+        return {
+            "ca_file": self.ca_file,
+            "proxy": self.proxy,
+            "client_certificate": self.client_certificate,
+            "timeout_s": self.timeout_s,
+        }
 
     def _ask(self, fetch: Callable[[], T]) -> T:
         """Raises: GatewayUnavailable."""
         try:
             return fetch()
         except EvidenceUnavailable as err:
-            raise GatewayUnavailable(err.code, str(err), was_answered=err.was_answered) from err
-        except FetchConfigError as err:  # no CA certificates where they should be
-            raise GatewayUnavailable("evidence_unavailable", str(err), was_answered=False) from err
+            raise GatewayUnavailable(err.code, str(err), reason=err.reason) from err
+        except FetchConfigError as err:  # no certificates where they should be
+            raise GatewayUnavailable(
+                "evidence_unavailable", str(err), reason="not_trusted"
+            ) from err
 
     def _complete(self, request: Request) -> Request:
         """With the collateral that the Evidence came without. Raises: AttestationError."""

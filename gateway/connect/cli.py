@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from attestation.fetch.config import url_problem
 from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config, say
 from gateway.config import StarshadeConfig
 from gateway.config_rules import loopback_host
@@ -23,7 +24,13 @@ from gateway.whereabouts import as_it_runs
 
 if TYPE_CHECKING:
     from attestation.keyset import Mode
-    from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
+    from attestation.transport import (
+        ClientCertificate,
+        EvidenceRefused,
+        GatewayUnavailable,
+        Session,
+        SessionKeeper,
+    )
     from gateway.connect.app import ConnectApp
 
 DEFAULT_PORT: Final = 8445
@@ -44,6 +51,8 @@ class Target:
     mode: "Mode | None"
     weights: tuple[str, ...]
     proxy: str | None
+    client_certificate: "ClientCertificate | None"
+    collateral_folder: Path
     key: str | None = field(repr=False)
 
 
@@ -89,6 +98,8 @@ def connect(
     """
     if problem := loopback_host(host):
         raise click.BadParameter(problem, param_hint="--host")
+    if proxy is not None and (problem := url_problem(proxy)):
+        raise click.BadParameter(problem, param_hint="--proxy")
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
     config = read_config(config_file, flags, default_policy="development")
     if url is None and ca_file is None:
@@ -100,6 +111,8 @@ def connect(
         mode=cast("Mode | None", mode),
         weights=weights,
         proxy=proxy,
+        client_certificate=None if url else config.paths.client_certificate,
+        collateral_folder=config.paths.collateral_dir,
         key=_key(key_file, None if url else config),
     )
     run(target, host=host, port=port)
@@ -167,6 +180,8 @@ def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
             mode=target.mode,
             weights_sha256=target.weights,
             proxy=target.proxy,
+            client_certificate=target.client_certificate,
+            collateral_folder=target.collateral_folder,
             on_refused=hooks.on_refused,
         )
     except ValueError as err:
@@ -203,25 +218,25 @@ def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
 
 def _refused(err: "EvidenceRefused", target: Target) -> Failure:
     from attestation.commands.common import code_exit
+    from attestation.commands.next_steps import after_refusal
     from attestation.commands.render import plain
 
-    is_simulated = err.code == "untrusted_root" and target.policy == "production"
     return Failure(
         f"{plain(str(err))}; nothing was sent to it",
         exit_code=ExitCode(code_exit(err.code)),
         code=err.code,
-        next_step="a simulated TEE passes --policy development alone, and protects nothing"
-        if is_simulated
-        else "do not send it anything; docs/attestation.md explains the code",
+        next_step=after_refusal(err.code, policy=target.policy),
     )
 
 
 def _unavailable(err: "GatewayUnavailable") -> Failure:
+    from attestation.commands.next_steps import after_silence
+
     return Failure(
         str(err),
         exit_code=ExitCode.UNAVAILABLE,
         code=err.code,
-        next_step="check the URL, --ca-file and the network; `starshade up` starts one here",
+        next_step=after_silence(err.reason),
     )
 
 
@@ -234,7 +249,13 @@ def _app(keeper: "SessionKeeper", target: Target) -> "ConnectApp":
     from gateway.process import utc_now
 
     forwarder = Forwarder(
-        client=async_client_over(keeper, target.url, ca_file=target.ca_file, proxy=target.proxy),
+        client=async_client_over(
+            keeper,
+            target.url,
+            ca_file=target.ca_file,
+            proxy=target.proxy,
+            client_certificate=target.client_certificate,
+        ),
         target=gateway_source(target.url),
         key=target.key,
         streams=Streams(),

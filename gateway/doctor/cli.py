@@ -59,7 +59,12 @@ def doctor(
     if url is None:
         findings = list(examine(flags, config_file, now=utc_now()))
     else:
-        findings = list(examine_remote(url, policy=policy or "production", ca_file=ca_file))
+        folder = _collateral_folder(flags, config_file)
+        findings = list(
+            examine_remote(
+                url, policy=policy or "production", ca_file=ca_file, collateral_folder=folder
+            )
+        )
     if as_json:
         click.echo(json.dumps(report(findings), indent=2))
     else:
@@ -95,7 +100,9 @@ def examine(
     yield from _of_processes(config, ask_processes(config))
 
 
-def examine_remote(url: str, *, policy: str, ca_file: Path | None) -> Iterator[Finding]:
+def examine_remote(
+    url: str, *, policy: str, ca_file: Path | None, collateral_folder: Path | None = None
+) -> Iterator[Finding]:
     """What a client of the gateway at ``url`` needs; without a network there is no evidence."""
     from gateway.doctor import remote  # brings an HTTP client
 
@@ -104,7 +111,10 @@ def examine_remote(url: str, *, policy: str, ca_file: Path | None) -> Iterator[F
     yield network
     if network.outcome == "ok":
         yield from _guarded(
-            "gateway's evidence", lambda: remote.evidence(url, policy=policy, ca_file=ca_file)
+            "gateway's evidence",
+            lambda: remote.evidence(
+                url, policy=policy, ca_file=ca_file, collateral_folder=collateral_folder
+            ),
         )
 
 
@@ -155,7 +165,11 @@ def _of_processes(config: StarshadeConfig, asked: Asked) -> Iterator[Finding]:
         yield from _guarded(
             "gateway's evidence",
             lambda: remote.evidence(
-                base_url(config), policy=config.policy, ca_file=config.paths.ca_cert
+                base_url(config),
+                policy=config.policy,
+                ca_file=config.paths.ca_cert,
+                collateral_folder=config.paths.collateral_dir,
+                client_certificate=config.paths.client_certificate,
             ),
         )
 
@@ -171,6 +185,17 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Iterator[Finding]:
             code="internal_error",
             next_step="check who may read the files below the state folder",
         )
+
+
+def _collateral_folder(flags: Mapping[str, object], config_file: Path | None) -> Path | None:
+    """None, the user's own, where the configuration is not sound: it is not asked about here."""
+    try:
+        config = load_config(
+            flags=flags, environ=environment(), file=config_file, default_policy="development"
+        )
+    except ConfigError:
+        return None
+    return config.paths.collateral_dir
 
 
 def _kept_key(config: StarshadeConfig) -> str | None:

@@ -2,12 +2,14 @@
 
 import socket
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from attestation.appraise import MISSING_CODES
+from attestation.commands.next_steps import after_refusal, after_silence
 from attestation.errors import PolicyError
 from attestation.transport import (
+    ClientCertificate,
     EvidenceRefused,
     EvidenceUrl,
     GatewayUnavailable,
@@ -47,20 +49,44 @@ def reachable(url: str) -> Finding:
         )
 
 
-def evidence(url: str, *, policy: str, ca_file: Path | None) -> Finding:
-    """The verdict that `starshade connect` would give, on a gateway that can be reached."""
+def evidence(
+    url: str,
+    *,
+    policy: str,
+    ca_file: Path | None,
+    collateral_folder: Path | None,
+    client_certificate: ClientCertificate | None = None,
+) -> Finding:
+    """The verdict that `starshade connect` would give, on a gateway that can be reached.
+
+    Nobody but the gateway is asked: without its collateral at hand there is no verdict.
+    """
     try:
-        session = gateway_keeper(url, policy=policy, ca_file=ca_file).require()
-    except EvidenceRefused as err:
-        return wrong(_NAME, str(err), code=err.code, next_step=_next(err.code, policy))
-    except GatewayUnavailable as err:
-        return wrong(_NAME, str(err), code=err.code, next_step=_unavailable(err, ca_file))
+        keeper = gateway_keeper(
+            url,
+            policy=policy,
+            ca_file=ca_file,
+            client_certificate=client_certificate,
+            collateral_folder=collateral_folder,
+            is_offline=True,
+        )
+        session = keeper.require()
+    except (EvidenceRefused, GatewayUnavailable) as err:
+        if err.code in MISSING_CODES:
+            return _unjudged(err)
+        next_step = (
+            after_refusal(err.code, policy=policy)
+            if isinstance(err, EvidenceRefused)
+            else after_silence(err.reason)
+        )
+        return wrong(_NAME, str(err), code=err.code, next_step=next_step)
     except PolicyError as err:
         return wrong(_NAME, str(err), code=err.code, next_step="mend the policy file")
-    return _accepted(session, session.not_after)
+    return _accepted(session)
 
 
-def _accepted(session: Session, until: datetime) -> Finding:
+def _accepted(session: Session) -> Finding:
+    until = session.not_after
     found = f"{session.result.tier}, mode {session.gateway.mode}, good until {until:%H:%M:%S} UTC"
     if session.result.simulated:
         return warning(
@@ -72,19 +98,13 @@ def _accepted(session: Session, until: datetime) -> Finding:
     return ok(_NAME, found)
 
 
-def _next(code: str, policy: str) -> str:
-    if code == "untrusted_root" and policy == "production":
-        return "a simulated TEE passes --policy development alone, and protects nothing"
-    if code in ("certificate_time", "collateral_not_yet_valid", "collateral_expired"):
-        return "compare this machine's clock with another; docs/attestation.md explains the code"
-    return "do not send it anything; docs/attestation.md explains the code"
-
-
-def _unavailable(err: GatewayUnavailable, ca_file: Path | None) -> str:
-    if "certificate is not trusted" in str(err):
-        shown = "another --ca-file" if ca_file else "--ca-file with the gateway's ca.pem"
-        return f"give {shown}"
-    return "check the URL (it ends in /v1), and the gateway's log"
+def _unjudged(err: EvidenceRefused | GatewayUnavailable) -> Finding:
+    return warning(
+        _NAME,
+        f"not judged, since nothing is fetched here: {err}",
+        code=err.code,
+        next_step="`starshade attest verify URL` fetches what is missing, and judges it",
+    )
 
 
 def _place(source: EvidenceUrl) -> str:

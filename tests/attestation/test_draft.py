@@ -136,7 +136,7 @@ def test_a_tee_that_the_policy_does_not_take() -> None:
     [
         (MalformedEvidence("format", ""), "none", "evidence_format"),
         (UnsupportedEvidence("unsupported_tee", ""), "none", "evidence_format"),
-        (EvidenceUnavailable("", was_answered=True), "none", "evidence"),
+        (EvidenceUnavailable("", reason="no_evidence"), "none", "evidence"),
         (UntrustedEndorsement("endorsement_missing", ""), "none", "endorsements"),
         (UntrustedEndorsement("crl_missing", ""), "none", "endorsements"),
         (UntrustedEndorsement("chain", ""), "contraindicated", "evidence_format"),

@@ -23,7 +23,7 @@ from attestation.strict_json import JsonObject
 from tests.attestation.fetch.service import Call, FakeService, Reply
 from tests.attestation.samples import AT
 from tests.attestation.test_receipt import KEY, RECEIPT
-from tests.support.tls import key_sha256, self_signed, server_context
+from tests.support.tls import key_sha256, require_client_of, self_signed, server_context
 
 PATH = f"/v1/receipts/{RECEIPT.id}"
 RESPONSE = b": pad\n\ndata: a\n\n"
@@ -177,6 +177,19 @@ def test_the_key_goes_to_no_other_tls_key_than_the_attested_one(
     assert result.exit_code == 40
     assert "its TLS key is not the one that was attested" in result.stderr
     assert gateway.paths == ["/v1/attestation"]
+
+
+def test_a_gateway_that_wants_a_client_certificate(
+    certificate: tuple[Path, Path], gateway: FakeService, verify: Callable[..., Result]
+) -> None:
+    """The fixture's service is asked over TLS like any; it is told here whom to let in."""
+    assert gateway.tls is not None
+    require_client_of(gateway.tls, certificate)
+    assert verify(gateway.url + PATH).exit_code == 40
+    cert, key = map(str, certificate)
+    assert verify(gateway.url + PATH, "--client-cert", cert).exit_code == 2
+    result = verify(gateway.url + PATH, "--client-cert", cert, "--client-key", key)
+    assert result.exit_code == 0, result.output
 
 
 def test_who_gives_a_receipt_out_is_judged_whatever_vouches_for_its_signer(

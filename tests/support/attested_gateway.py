@@ -65,7 +65,9 @@ class AttestedGateway:
     flip_bit: bool = False  # of the quote
     workers: tuple[str, ...] = ()  # behind a gateway that passes through, which has no key then
     worker_mode: Mode = "pass-through"
+    worker_modes: dict[str, Mode] = field(default_factory=dict)  # of some
     replica: str | None = None  # what every keyset says instead of the name
+    dead_workers: tuple[str, ...] = ()  # which the gateway does not hold verified
     flipped_workers: tuple[str, ...] = ()  # whose quote has a bit flipped
     attest_delay_s: float = 0.0
     media_type: str = "text/plain"  # of answers
@@ -104,7 +106,7 @@ class AttestedGateway:
         keyset = build_keyset(
             not_after=now + self.keyset_lifetime,
             replica=self.replica or worker or "gateway",
-            mode=self.mode if worker is None else self.worker_mode,
+            mode=self.mode if worker is None else self.worker_modes.get(worker, self.worker_mode),
             ohttp=[] if worker is None and self.workers else [key],
             tls=[TlsKey(spki_sha256=spki.hex(), host="127.0.0.1")] if worker is None else [],
             policy_sha256="cd" * 32,
@@ -116,7 +118,10 @@ class AttestedGateway:
         return JSONResponse(bundle)
 
     async def _nodes(self, _request: Request) -> Response:
-        entries = [{"id": name, "state": "verified"} for name in self.workers]
+        entries = [
+            {"id": name, "state": "lost" if name in self.dead_workers else "verified"}
+            for name in self.workers
+        ]
         return JSONResponse({"object": "list", "data": entries})
 
     async def _keys(self, _request: Request) -> Response:

@@ -51,6 +51,12 @@ def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
     return context
 
 
+def require_client_of(context: ssl.SSLContext, certificate: tuple[Path, Path]) -> None:
+    """A server's context takes clients that show this certificate, and no others."""
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificate[0])
+
+
 def key_sha256(cert_path: Path) -> bytes:
     """SHA-256 of the certificate's SubjectPublicKeyInfo."""
     key = x509.load_pem_x509_certificate(cert_path.read_bytes()).public_key()

@@ -47,6 +47,7 @@ class FakeService:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.tls = tls
         self.scheme = "http" if tls is None else "https"
         self.routes = dict(routes or {})
         self.calls: list[Call] = []

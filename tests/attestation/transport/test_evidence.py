@@ -80,7 +80,7 @@ def test_other_answers_are_none(
     with pytest.raises(EvidenceUnavailable, match=words) as caught:
         _fetch(service, certificate, reply)
 
-    assert caught.value.was_answered
+    assert caught.value.reason == "no_evidence"
     assert (caught.value.code, len(service.calls)) == ("evidence_unavailable", 1)
 
 
@@ -116,7 +116,7 @@ def test_time_is_bounded_whatever_trickles_in(
         _fetch(service, certificate, reply, timeout_s=0.5)
 
     assert time.monotonic() - started < 5
-    assert not caught.value.was_answered
+    assert caught.value.reason == "no_answer"
 
 
 def test_an_older_tls_is_no_answer(certificate: tuple[Path, Path]) -> None:
@@ -126,7 +126,7 @@ def test_an_older_tls_is_no_answer(certificate: tuple[Path, Path]) -> None:
     with FakeService(tls=context) as old, pytest.raises(EvidenceUnavailable) as caught:
         _fetch(old, certificate, Reply(content=b"{}"))
 
-    assert not caught.value.was_answered
+    assert caught.value.reason == "no_answer"
     assert old.calls == []
 
 

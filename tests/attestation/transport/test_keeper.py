@@ -111,7 +111,7 @@ def test_a_failed_renewal_leaves_what_is_there_to_its_end(
     keeper: SessionKeeper, verifier: FakeVerifier
 ) -> None:
     old = keeper.require()
-    verifier.error = GatewayUnavailable("evidence_unavailable", "nobody", was_answered=False)
+    verifier.error = GatewayUnavailable("evidence_unavailable", "nobody", reason="no_answer")
     with pytest.raises(GatewayUnavailable):
         keeper.renew(than=old).result()
     assert keeper.session is old

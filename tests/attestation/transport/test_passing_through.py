@@ -72,6 +72,31 @@ def test_a_worker_that_is_not_in_the_mode_is_refused(blind: Running) -> None:
     assert blind.gateway.posted == []
 
 
+def test_a_worker_that_is_of_no_use_is_passed_over(blind: Running) -> None:
+    """Its verdict accepts, and what it attests is not what is needed: mode, weights, keys."""
+    blind.gateway.worker_modes = {"worker-0": "terminate"}
+    with client_of(blind) as client:
+        assert client.get(f"{blind.url}/x").status_code == 200
+
+
+def test_another_mode_than_the_one_insisted_on_is_told_without_asking_workers(
+    blind: Running,
+) -> None:
+    with client_of(blind, mode="terminate") as client, pytest.raises(EvidenceRefused):
+        client.get(f"{blind.url}/x")
+    assert blind.gateway.num_attested == 1
+
+
+def test_a_worker_that_works_is_found_behind_many_that_do_not(blind: Running) -> None:
+    """A name that no configuration can have is not repeated."""
+    dead = tuple(f"dead-{number}" for number in range(64))
+    blind.gateway.workers = (*dead, "\x1b[2J", "worker-0")
+    blind.gateway.dead_workers = dead
+    with client_of(blind) as client:
+        assert client.get(f"{blind.url}/x").status_code == 200
+    assert blind.gateway.num_attested == 2
+
+
 def test_keys_of_nobody_attested_are_not_sealed_to(blind: Running) -> None:
     blind.gateway.attested = ServerKey.generate(key_id=9)
     with client_of(blind) as client, pytest.raises(EvidenceRefused) as caught:

@@ -26,7 +26,7 @@ from attestation.transport import (
 from attestation.transport.opened import VERDICT
 from attestation.transport.pinned import PinnedContext, pinned_context
 from tests.support.attested_gateway import AttestedGateway, Running
-from tests.support.tls import self_signed
+from tests.support.tls import require_client_of, self_signed
 
 SECRET = "the-canary-sings-at-noon"
 
@@ -151,13 +151,37 @@ def test_another_server_is_not_spoken_to(running: Running) -> None:
     assert running.gateway.num_attested == 0
 
 
+def test_a_gateway_that_wants_a_client_certificate_is_shown_one(
+    running: Running, tmp_path: Path
+) -> None:
+    shown = self_signed(tmp_path)
+    require_client_of(running.tls, shown)
+    with client_of(running) as client, pytest.raises(GatewayUnavailable):
+        client.get(f"{running.url}/x")
+    with client_of(running, client_certificate=shown) as client:
+        assert client.get(f"{running.url}/x").status_code == 200
+    no_pair = (shown[0], running.ca_file)
+    with (
+        client_of(running, client_certificate=no_pair) as client,
+        pytest.raises(GatewayUnavailable, match="no certificate with its key"),
+    ):
+        client.get(f"{running.url}/x")
+
+
+@pytest.mark.parametrize("proxy", ["proxy:3128", "http://user:pw@127.0.0.1:3128", "socks5://x"])
+def test_a_proxy_of_no_use_is_told_at_once(running: Running, proxy: str) -> None:
+    with pytest.raises(ValueError, match=r"^proxy: ") as caught:
+        client_of(running, proxy=proxy)
+    assert "pw" not in str(caught.value)
+
+
 def test_nobody_there_is_told_apart_from_a_refusal(running: Running) -> None:
     with (
         attested_client("https://127.0.0.1:1/v1", ca_file=running.ca_file) as client,
         pytest.raises(GatewayUnavailable) as caught,
     ):
         client.get("https://127.0.0.1:1/v1/models")
-    assert (caught.value.code, caught.value.was_answered) == ("evidence_unavailable", False)
+    assert (caught.value.code, caught.value.reason) == ("evidence_unavailable", "no_answer")
 
 
 def test_a_changed_key_costs_one_verification_and_no_request(running: Running) -> None:
@@ -191,10 +215,10 @@ def test_many_threads_share_one_pool(running: Running, monkeypatch: pytest.Monke
     """A second one would be lost, with its open connections."""
     made: list[frozenset[bytes]] = []
 
-    def slowly(ca_file: Path | None, pins: frozenset[bytes]) -> PinnedContext:
+    def slowly(ca_file: Path | None, pins: frozenset[bytes], shown: None) -> PinnedContext:
         made.append(pins)
         time.sleep(0.05)
-        return pinned_context(ca_file, pins)
+        return pinned_context(ca_file, pins, shown)
 
     monkeypatch.setattr(transports, "pinned_context", slowly)
     with client_of(running) as client, ThreadPoolExecutor(8) as pool:

@@ -97,12 +97,15 @@ def test_before_the_first_start_it_says_what_to_run(tmp_path: Path) -> None:
         ("https://127.0.0.1/v1", "--host", "0.0.0.0"),  # noqa: S104 - refused
         ("https://127.0.0.1/v1", "--policy", "/no/such/policy.toml"),
         ("https://127.0.0.1/v1", "--key-file", "/no/such/key"),
+        ("https://127.0.0.1/v1", "--proxy", "proxy:3128"),
+        ("https://127.0.0.1/v1", "--proxy", "http://user:pw@127.0.0.1:3128"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert "pw" not in result.output
+    assert "--proxy" not in arguments or "Invalid value for --proxy" in result.output
 
 
 def test_it_serves_seals_and_stops(running: Running, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def test_it_verifies_before_the_verdict_ends_and_says_nothing() -> None:
 
 async def test_silence_is_told_once_and_its_end_too() -> None:
     silent = [
-        GatewayUnavailable("evidence_unavailable", "no answer", was_answered=False)
+        GatewayUnavailable("evidence_unavailable", "no answer", reason="no_answer")
         for _ in range(2)
     ]
     verifier = FakeVerifier(term=timedelta(seconds=0.1))

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from attestation.fetch import complete
+from attestation.fetch.complete import Completion
+from attestation.fetch.errors import FetchFailed
 from gateway.cli import main
-from gateway.doctor import cli, machine
+from gateway.doctor import cli, machine, remote
 from gateway.doctor.finding import Finding, ok, wrong
 from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.test_up import free_port
 from tests.support.attested_gateway import running_gateway
-from tests.support.tls import self_signed
+from tests.support.tls import require_client_of, self_signed
 
 
 @pytest.fixture
@@ -125,6 +128,42 @@ def gateway_url(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield running.url, running.ca_file
 
 
+def test_an_own_gateway_that_wants_client_certificates_is_shown_one(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    with running_gateway(certificate) as running:
+        require_client_of(running.tls, certificate)
+        found = remote.evidence(
+            running.url,
+            policy="development",
+            ca_file=running.ca_file,
+            collateral_folder=tmp_path,
+            client_certificate=certificate,
+        )
+    assert found.code == "tee_simulated"
+
+
+def test_evidence_is_looked_at_without_fetching_or_writing(
+    gateway_url: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+
+    def lacking(_kind: str, completion: Completion) -> None:
+        assert completion.endorser.fetcher is None
+        assert completion.endorser.cache is not None
+        folders.append(completion.endorser.cache.folder)
+        raise FetchFailed("endorsement_missing", "offline", "the VCEK: not in the cache")
+
+    monkeypatch.setattr(complete, "complete", lacking)
+    url, ca_file = gateway_url
+    cache = ("--cache-dir", str(tmp_path / "cache"))
+    result = run(url, "--ca-file", str(ca_file), "--policy", "development", *cache, "--json")
+    assert result.exit_code == 0, result.output
+    found = findings(result)["gateway's evidence"]
+    assert (found["outcome"], found["code"]) == ("warning", "endorsement_missing")
+    assert "starshade attest verify" in found["next_step"]
+    assert folders == [tmp_path / "cache" / "collateral"]
+
+
 def test_a_gateway_elsewhere_is_looked_at_from_here(gateway_url: tuple[str, Path]) -> None:
     url, ca_file = gateway_url
     result = run(url, "--ca-file", str(ca_file), "--policy", "development", "--json")
@@ -138,7 +177,7 @@ def test_a_gateway_elsewhere_is_looked_at_from_here(gateway_url: tuple[str, Path
     ("arguments", "code", "hint"),
     [
         (("--ca-file", "{ca}"), "untrusted_root", "--policy development"),
-        ((), "evidence_unavailable", "give --ca-file"),
+        ((), "evidence_unavailable", "name the CA"),
     ],
 )
 def test_what_stands_in_the_way_comes_with_its_next_step(
