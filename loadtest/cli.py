@@ -125,10 +125,11 @@ def _run(
     state_dir: Path | None,
     database_url: str | None,
 ) -> RunSummary:
-    from attestation.model import Nonce
+    from attestation.fetch.cache import default_folder
     from attestation.policy import load_policy
     from loadtest.pin import attest_gateway, require_model
 
+    environment = os.environ  # noqa: TID251 - the command's process edge
     state = state_dir or _default_state_dir()
     api_key = _api_key(state)
     notes = Console(stderr=True)
@@ -136,8 +137,9 @@ def _run(
         base_url,
         ca_path=state / "ca.pem",
         policy=load_policy(policy_name),
-        nonce=Nonce(secrets.token_bytes(32)),
-        at=datetime.now(UTC),  # noqa: TID251 - the command's clock
+        utc_now=lambda: datetime.now(UTC),  # noqa: TID251 - the command's clock
+        collateral_folder=default_folder(environment.get("XDG_CACHE_HOME"), Path.home()),
+        client_certificate=_client_certificate(state),
     )
     tee = "SIMULATED TEE" if attested.result.simulated else "verified TEE"
     notes.print(f"gateway attested: {attested.result.tier} ({tee})", highlight=False)
@@ -267,6 +269,12 @@ def _default_state_dir() -> Path:
         return Path(own)
     base = environment.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "starshade"
+
+
+def _client_certificate(state: Path) -> tuple[Path, Path] | None:
+    """What this machine's gateway keeps for its tools when it wants to see one."""
+    shown = (state / "tls" / "client.pem", state / "tls" / "client.key")
+    return shown if shown[0].is_file() else None
 
 
 def _api_key(state: Path) -> str:

@@ -40,6 +40,7 @@ class Target:
     path_prefix: str  # "/v1"
     ca_path: Path
     spki_sha256: str  # lower-case hex of the attested TLS key
+    client_certificate: tuple[Path, Path] | None = None  # with its key, where one has to be shown
 
     def client(self, *, concurrency: int) -> HTTPClient:
         """An HTTP/1.1 client of its own pool; safe for one greenlet per connection."""
@@ -59,6 +60,8 @@ class Target:
     def _context(self, **_: object) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca_path))
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+        if self.client_certificate is not None:
+            context.load_cert_chain(*self.client_certificate)
         return context
 
 

@@ -6,6 +6,7 @@ fresh nonce and requires the TLS key of its own connection in the attested keyse
 
 import http
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,16 +15,15 @@ from pathlib import Path
 from geventhttpclient.response import HTTPParseError
 
 from attestation.anchors import load_anchors
-from attestation.appraise import appraise
-from attestation.errors import AttestationError, EvidenceUnavailable
-from attestation.fetch.errors import FetchConfigError
-from attestation.model import MAX_BUNDLE_BYTES, AttestationResult, Nonce, parse_bundle
+from attestation.model import MAX_BUNDLE_BYTES, AttestationResult
 from attestation.policy import AppraisalPolicy
 from attestation.transport import (
-    Delivery,
+    ClientCertificate,
+    EvidenceRefused,
     EvidenceUrl,
+    GatewayUnavailable,
+    GatewayVerifier,
     error_code,
-    fetch_evidence,
     parse_evidence_url,
 )
 from loadtest.client import Target
@@ -48,27 +48,32 @@ def attest_gateway(
     *,
     ca_path: Path,
     policy: AppraisalPolicy,
-    nonce: Nonce,
-    at: datetime,
+    utc_now: Callable[[], datetime],
+    collateral_folder: Path,
+    client_certificate: ClientCertificate | None = None,
 ) -> AttestedTarget:
-    """Fetch and appraise the gateway's evidence, then pin its TLS key.
+    """Judge the gateway as every client does, then pin the TLS key of the connection.
 
     Raises: GatewayUnreachable, GatewayNotAttested, LoadTestError for a URL that is not https.
     """
     source = _parse_url(base_url)
-    delivery = _fetch(source, ca_path=ca_path, nonce=nonce)
-    try:
-        bundle = parse_bundle(delivery.evidence)
-    except AttestationError as err:
-        raise GatewayNotAttested(f"the gateway's evidence is unreadable ({err.code})") from err
-    result = appraise(
-        bundle,
-        nonce=nonce,
+    verifier = GatewayVerifier(
+        source=source,
         policy=policy,
         anchors=load_anchors(),
-        at=at,
-        tls_key_sha256=delivery.tls_key_sha256,
+        utc_now=utc_now,
+        ca_file=ca_path,
+        client_certificate=client_certificate,
+        collateral_folder=collateral_folder,
     )
+    try:
+        judged, delivery = verifier.judge()
+    except EvidenceRefused as err:
+        raise GatewayNotAttested(str(err)) from err
+    except GatewayUnavailable as err:
+        is_there = err.reason not in ("no_answer", "not_trusted")
+        raise (GatewayNotAttested if is_there else GatewayUnreachable)(str(err)) from err
+    result = judged.result
     if not result.is_accepted:
         reason = next((check.reason for check in result.checks if check.outcome == "fail"), "")
         raise GatewayNotAttested(f"the gateway's evidence was refused: {result.code}: {reason}")
@@ -77,6 +82,7 @@ def attest_gateway(
         port=source.port,
         path_prefix=source.path_prefix,
         ca_path=ca_path,
+        client_certificate=client_certificate,
         spki_sha256=delivery.tls_key_sha256.hex(),
     )
     return AttestedTarget(target=target, result=result)
@@ -88,17 +94,6 @@ def _parse_url(base_url: str) -> EvidenceUrl:
         return parse_evidence_url(base_url)
     except ValueError as err:
         raise LoadTestError(str(err)) from err
-
-
-def _fetch(source: EvidenceUrl, *, ca_path: Path, nonce: Nonce) -> Delivery:
-    try:
-        return fetch_evidence(source, nonce=nonce, ca_file=ca_path)
-    except EvidenceUnavailable as err:
-        if err.was_answered:
-            raise GatewayNotAttested(str(err)) from err
-        raise GatewayUnreachable(str(err)) from err
-    except FetchConfigError as err:  # no ca.pem yet
-        raise GatewayUnreachable(str(err)) from err
 
 
 def require_model(target: Target, *, model: str, api_key: str) -> None:

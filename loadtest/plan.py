@@ -34,9 +34,13 @@ def load_plan(path: Path) -> LoadPlan:
     """The plan that ``LoadPlan.save`` wrote."""
     values = json.loads(path.read_text("utf-8"))
     target = values.pop("target")
+    shown = target.pop("client_certificate")
     requests = tuple(PlannedRequest(**request) for request in values.pop("requests"))
     return LoadPlan(
-        target=Target(**{**target, "ca_path": Path(target["ca_path"])}),
+        target=Target(
+            **{**target, "ca_path": Path(target["ca_path"])},
+            client_certificate=None if shown is None else (Path(shown[0]), Path(shown[1])),
+        ),
         requests=requests,
         records_path=Path(values.pop("records_path")),
         **values,

@@ -4,6 +4,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
+from attestation.fetch import complete
+from attestation.fetch.complete import Completion
+from attestation.fetch.errors import FetchFailed
 from attestation.keyset import TlsKey, build_keyset
 from attestation.model import Nonce
 from attestation.policy import load_policy
@@ -23,10 +27,10 @@ from loadtest.errors import (
     TargetRefused,
 )
 from loadtest.pin import AttestedTarget, attest_gateway, require_model
+from loadtest.plan import LoadPlan, load_plan
 from tests.loadtest.conftest import target_for
 
 AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-NONCE = Nonce(b"\x07" * 32)
 
 Answer = Callable[[Nonce], bytes]
 
@@ -88,7 +92,11 @@ def _attest(
 ) -> AttestedTarget:
     with _server(certificate, answer) as base_url:
         return attest_gateway(
-            base_url, ca_path=certificate[0], policy=load_policy(policy), nonce=NONCE, at=AT
+            base_url,
+            ca_path=certificate[0],
+            policy=load_policy(policy),
+            utc_now=lambda: AT,
+            collateral_folder=certificate[0].parent,
         )
 
 
@@ -120,14 +128,44 @@ def test_other_evidence_is_refused(
         _attest(certificate, lambda nonce: answer(nonce, own), policy=policy)
 
 
+def test_collateral_that_is_lacking_is_fetched(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_kind: str, completion: Completion) -> None:
+        assert completion.endorser.fetcher is not None
+        raise FetchFailed("endorsement_missing", "unreachable", "the VCEK: no answer")
+
+    monkeypatch.setattr(complete, "complete", lacking)
+    own = target_for(1, certificate[0]).spki_sha256
+    with pytest.raises(GatewayNotAttested, match="the VCEK: no answer"):
+        _attest(certificate, lambda nonce: _bundle(nonce, own))
+
+
+def test_a_plan_keeps_what_is_shown_to_the_gateway(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for shown in (None, certificate):
+        target = replace(target_for(1, certificate[0]), client_certificate=shown)
+        plan = LoadPlan(
+            target=target,
+            model="tiny",
+            max_in_flight=1,
+            drain_s=1.0,
+            records_path=tmp_path / "records",
+            requests=(),
+        )
+        plan.save(tmp_path / "plan.json")
+        assert load_plan(tmp_path / "plan.json") == plan
+
+
 def test_nobody_there_is_unreachable(certificate: tuple[Path, Path]) -> None:
     with pytest.raises(GatewayUnreachable, match="nobody answers at"):
         attest_gateway(
             "https://127.0.0.1:9/v1",
             ca_path=certificate[0],
             policy=load_policy("development"),
-            nonce=NONCE,
-            at=AT,
+            utc_now=lambda: AT,
+            collateral_folder=certificate[0].parent,
         )
 
 
@@ -147,8 +185,8 @@ def test_other_urls_are_refused(certificate: tuple[Path, Path], url: str) -> Non
             url,
             ca_path=certificate[0],
             policy=load_policy("development"),
-            nonce=NONCE,
-            at=AT,
+            utc_now=lambda: AT,
+            collateral_folder=certificate[0].parent,
         )
 
 
@@ -195,6 +233,6 @@ def test_a_url_without_its_path_is_hinted_at(certificate: tuple[Path, Path]) -> 
             base_url.removesuffix("/v1"),
             ca_path=certificate[0],
             policy=load_policy("development"),
-            nonce=NONCE,
-            at=AT,
+            utc_now=lambda: AT,
+            collateral_folder=certificate[0].parent,
         )
