@@ -101,7 +101,7 @@ async def test_the_end_of_a_verdict_is_told_at_once_when_nobody_answers() -> Non
     verifier = FakeVerifier(term=timedelta(seconds=0.3))
     keeper = SessionKeeper(verifier.verify, utc_now=now)
     session = await keeper.arequire()
-    silent = GatewayUnavailable("evidence_unavailable", "no answer", was_answered=False)
+    silent = GatewayUnavailable("evidence_unavailable", "no answer", reason="no_answer")
     verifier.errors = [silent] * 99
     lapsed: list[datetime] = []
     watch_ = Watch(keeper=keeper, utc_now=now, tell=lambda _text: None)
