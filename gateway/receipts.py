@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 RECEIPT: Final = "starshade.receipt"  # in an ASGI scope: the OpenReceipt of its request
 HEADER: Final = b"starshade-receipt"
+MAX_STORING_S: Final = 10.0  # that an answer waits for its receipt to be certain
 LEFT_CODE: Final = "client_disconnected"
 INTERRUPTED_CODE: Final = "gateway_died"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -145,11 +146,12 @@ class ReceiptBook:
             return
         try:
             if not receipt.stored.done():
-                await asyncio.shield(asyncio.wrap_future(receipt.stored))
+                async with asyncio.timeout(MAX_STORING_S):
+                    await asyncio.shield(asyncio.wrap_future(receipt.stored))
             receipt.stored.result()
         except asyncio.CancelledError:
             raise
-        except Exception:  # whatever the database said, and it was logged
+        except Exception:  # nothing in time; or whatever the database said, and it was logged
             raise unavailable() from None
 
     async def require_room(self) -> None:

@@ -17,6 +17,8 @@ from telemetry.db.engine import enter_wal, upgrade
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _BUSY_TIMEOUT_MS: Final = 5000
 _CONNECT_TIMEOUT_S: Final = 5
+_ANSWER_TIMEOUT_MS: Final = 10_000  # of a server, for one statement; and for the network to it
+_KEEPALIVE_S: Final = 5
 
 
 class DriverMissing(SQLAlchemyError):
@@ -29,7 +31,7 @@ def open_engine(url: str) -> Engine:
     """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet.
 
     Its exceptions never quote what was to be stored. A server that was restarted is connected to
-    again. Raises: DriverMissing.
+    again; one that does not answer is given up after a while. Raises: DriverMissing.
     """
     if make_url(url).get_backend_name() == "sqlite":
         engine = create_engine(url, hide_parameters=True)
@@ -37,14 +39,21 @@ def open_engine(url: str) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return create_engine(
+        engine = create_engine(
             url,
             hide_parameters=True,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+            connect_args={
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": _ANSWER_TIMEOUT_MS,
+                "keepalives_idle": _KEEPALIVE_S,
+                "keepalives_interval": _KEEPALIVE_S,
+            },
         )
     except ModuleNotFoundError as err:
         raise DriverMissing(f"no module {err.name}") from None
+    event.listen(engine, "connect", _configure_postgres)
+    return engine
 
 
 def writing(engine: Engine) -> Engine:
@@ -55,7 +64,17 @@ def writing(engine: Engine) -> Engine:
 def migrate(engine: Engine) -> None:
     """Brings the schema to the newest revision; safe from several processes at once."""
     with writing(engine).begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         upgrade(connection, _MIGRATIONS)
+
+
+def _configure_postgres(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    """By a statement: what is in the URL's own `options` stays, and poolers take none."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET statement_timeout = {_ANSWER_TIMEOUT_MS}")
+    cursor.close()
+    connection.commit()
 
 
 def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:

@@ -1,9 +1,11 @@
 """Does everything that gateway.db keeps live in PostgreSQL as well as in SQLite?"""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -12,6 +14,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from click.testing import CliRunner
 from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import OperationalError
 
 import gateway.db.engine as db_engine
 from gateway.audit_chain import verify_chain
@@ -19,6 +22,7 @@ from gateway.audit_cli import audit as audit_command
 from gateway.auth import Scope, TenantLimits, hash_key
 from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, audit, migrate, open_engine
 from gateway.db.models import Base
+from telemetry.db.engine import _MIGRATION_LOCK
 from tests.gateway.support import make_key, running_stack
 from tests.support.postgres import running_postgres
 
@@ -113,6 +117,37 @@ def test_a_server_that_was_restarted_is_connected_to_again(url: str, engine: Eng
         )
     other.dispose()
     assert keys.list_keys() == []
+
+
+def test_a_server_that_does_not_answer_is_given_up(
+    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db_engine, "_ANSWER_TIMEOUT_MS", 200)
+    impatient = open_engine(url)
+    with impatient.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        given = driver.info.get_parameters()
+        assert (given["tcp_user_timeout"], given["keepalives_idle"]) == ("200", "5")
+    with engine.connect() as other:
+        other.execute(text("LOCK TABLE api_key"))
+        with pytest.raises(OperationalError):
+            ApiKeyStore(impatient).list_keys()
+    assert ApiKeyStore(impatient).list_keys() == []
+    impatient.dispose()
+
+
+def test_a_migration_may_take_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db_engine, "_ANSWER_TIMEOUT_MS", 200)
+    holder, engine = open_engine(url), open_engine(url)
+    with ThreadPoolExecutor(1) as pool:
+        with holder.connect() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _MIGRATION_LOCK})
+            migrating = pool.submit(migrate, engine)
+            time.sleep(0.6)
+            assert not migrating.done()
+        migrating.result(timeout=10)
+    holder.dispose()
+    engine.dispose()
 
 
 def test_a_gateway_answers_and_keeps_its_receipts(tmp_path: Path, url: str) -> None:

@@ -5,7 +5,9 @@ import hashlib
 import json
 import secrets
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,6 +15,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
+import gateway.receipts
 from attestation.keyset import parse_keyset
 from attestation.model import parse_bundle
 from attestation.receipt import Receipt, SignedReceipt, response_digest
@@ -242,6 +245,22 @@ def test_a_gateway_without_room_for_receipts_is_not_ready(tmp_path: Path) -> Non
         assert not writer.has_failed
 
 
+def test_nobody_waits_for_ever_for_a_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that does not answer at all is like one that refuses."""
+    may_go_on = threading.Event()
+    monkeypatch.setattr(gateway.receipts, "MAX_STORING_S", 0.1)
+    with running_stack(tmp_path) as stack:
+        stack.gateway.app.services.receipts._writer.submit(lambda _: bool(may_go_on.wait(30)))
+        try:
+            refused = stack.chat()
+        finally:
+            may_go_on.set()
+        assert (refused.status_code, error_of(refused)["code"]) == (503, "receipt_unavailable")
+        wait_until(lambda: stack.chat().status_code == 200)
+
+
 def test_no_room_for_receipts_no_answer(tmp_path: Path) -> None:
     """Nothing is answered while intents cannot be stored; what ran before is not lost."""
     with running_stack(tmp_path) as stack:
@@ -269,6 +288,10 @@ def key_id(tmp_path: Path) -> str:
     return str(key_id)
 
 
+def is_found(stack: Stack, path: str) -> bool:
+    return stack.client.get(path).status_code == 200
+
+
 def insert_intents(tmp_path: Path, intents: Iterable[Intent]) -> None:
     database = open_engine(make_config(tmp_path).database_url)
     with writing(database).begin() as connection:
@@ -291,9 +314,8 @@ def test_the_next_process_signs_for_the_one_that_died(
     with running_stack(tmp_path, gateway__receipt_days=3650) as stack:
         stack.client.headers["authorization"] = f"Bearer {(tmp_path / 'key').read_text()}"
         for intent in intents:
-            wait_until(
-                lambda id=intent.id: stack.client.get(f"/v1/receipts/{id}").status_code == 200
-            )
+            path = f"/v1/receipts/{intent.id}"
+            wait_until(partial(is_found, stack, path))
             receipt = receipt_by_id(stack, intent.id)
             assert (receipt.outcome, receipt.code) == ("interrupted", "gateway_died")
 
