@@ -144,11 +144,12 @@ class AuditLog:
     ) -> None:
         self._written = table.append(connection, kind=kind, fields=fields, at=at)
 
-    def _committed(self) -> None:
+    def _committed(self) -> float | None:
         """In the writer's thread."""
-        if self._written is not None and self._written != self._head:
-            self._head = self._written
-            self._head_file.write_sometimes(self._head)
+        if self._written is None:
+            return None
+        self._head = self._written
+        return self._head_file.write_sometimes(self._head)
 
 
 class _Allowance:

@@ -12,6 +12,7 @@ from attestation.errors import MalformedEvidence
 from attestation.receipt import AuditAnchor
 from attestation.strict_json import integer, parse_object, require_keys, sha256_hex
 from gateway.files import write_atomic
+from telemetry.metrics import NS_PER_S
 
 INTERVAL_NS: Final = 1_000_000_000  # a write is synced, and commits wait for it
 _MAX_BYTES: Final = 256
@@ -24,7 +25,8 @@ class HeadFile:
     def __init__(self, path: Path, *, monotonic_ns: Callable[[], int]) -> None:
         self._path = path
         self._monotonic_ns = monotonic_ns
-        self._written_ns: int | None = None
+        self._next_ns = 0  # the next write is not before
+        self._written: AuditAnchor | None = None
 
     def read(self) -> AuditAnchor | None:
         """None when there is no file, or none that can be read: then it says nothing."""
@@ -33,11 +35,13 @@ class HeadFile:
         except (OSError, MalformedEvidence):
             return None
 
-    def write_sometimes(self, head: AuditAnchor) -> None:
+    def write_sometimes(self, head: AuditAnchor) -> float | None:
+        """In how many seconds to try again; None when the file has this head."""
         now_ns = self._monotonic_ns()
-        if self._written_ns is None or now_ns - self._written_ns >= INTERVAL_NS:
-            self._written_ns = now_ns
+        if head != self._written and now_ns >= self._next_ns:
+            self._next_ns = now_ns + INTERVAL_NS
             self.write(head)
+        return None if head == self._written else (self._next_ns - now_ns) / NS_PER_S
 
     def write(self, head: AuditAnchor | None) -> None:
         """A disk that is full leaves the old one, which is still true."""
@@ -48,6 +52,7 @@ class HeadFile:
             write_atomic(self._path, data)
         except OSError:
             return
+        self._written = head
 
 
 def read_head_file(path: Path) -> AuditAnchor:

@@ -48,11 +48,13 @@ class DatabaseWriter:
         engine: Engine,
         *,
         monotonic_ns: Callable[[], int],
-        on_committed: Callable[[], None] = lambda: None,
+        on_committed: Callable[[], float | None] = lambda: None,
         retry_s: float = RETRY_S,
         max_queued: int = MAX_QUEUED,
     ) -> None:
-        """`on_committed` runs in the thread after each commit."""
+        """`on_committed` runs in the thread after each commit, and says in how many seconds it
+        wants to run again if there is none until then.
+        """
         self._engine = writing(engine)
         self._monotonic_ns = monotonic_ns
         self.on_committed = on_committed
@@ -60,6 +62,7 @@ class DatabaseWriter:
         self._max_queued = max_queued
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._held: list[_Job] = []  # of the thread: kept writes that failed
+        self._again_s: float | None = None  # of the thread: when on_committed runs without a write
         self._failed_ns: int | None = None
         self._thread = threading.Thread(target=self._run, name="gateway-db", daemon=True)
 
@@ -108,17 +111,21 @@ class DatabaseWriter:
         is_stopping = False
         while not is_stopping:
             batch, is_stopping = self._next_batch()
-            self._commit([*self._held, *batch])
+            jobs = [*self._held, *batch]
+            if jobs:
+                self._commit(jobs)
+            elif not is_stopping:
+                self._again_s = self.on_committed()
         if self._held:
             _log.error("writes to the database are lost", extra={"count": len(self._held)})
             for job in self._held:
                 job.done.set_exception(WriterFull("the process ended"))
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
-        """What waits, at least one job or the time to try again; and whether it is the last."""
+        """What waits, at least one job or the time to do without; and whether it is the last."""
         batch: list[_Job] = []
         try:
-            job = self._jobs.get(timeout=self._retry_s if self._held else None)
+            job = self._jobs.get(timeout=self._retry_s if self._held else self._again_s)
             while True:
                 if job is None:
                     return batch, True
@@ -130,8 +137,6 @@ class DatabaseWriter:
             return batch, False
 
     def _commit(self, jobs: list[_Job]) -> None:
-        if not jobs:
-            return
         try:
             refused = self._transact(jobs)
         except (SQLAlchemyError, OSError) as err:
@@ -141,7 +146,7 @@ class DatabaseWriter:
         if self._failed_ns is not None:
             _log.warning("the database can be written again")
             self._failed_ns = None
-        self.on_committed()
+        self._again_s = self.on_committed()
         for job in jobs:
             if job not in refused:
                 job.done.set_result(None)

@@ -267,6 +267,26 @@ def test_a_flood_of_refusals_is_counted(
     assert made.head.seq == len(found)
 
 
+def test_the_head_is_kept_soon_though_nothing_follows(
+    log: tuple[AuditLog, DatabaseWriter, Callable[[int], None]], tmp_path: Path
+) -> None:
+    made, writer, set_clock_s = log
+
+    def kept() -> int:
+        return int(json.loads((tmp_path / "audit-head.json").read_text())["seq"])
+
+    made.append("x", {})
+    writer.start()
+    writer.submit(lambda _: None).result(timeout=10)
+    assert kept() == 1
+    made.append("x", {})
+    writer.submit(lambda _: None).result(timeout=10)
+    assert kept() == 1  # not twice a second
+    set_clock_s(1)
+    wait_until(lambda: kept() == 2)
+    writer.stop()
+
+
 def test_what_could_not_be_queued_is_counted(
     log: tuple[AuditLog, DatabaseWriter, Callable[[int], None]], tmp_path: Path
 ) -> None:
