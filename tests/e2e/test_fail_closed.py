@@ -250,16 +250,19 @@ def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
         wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)
 
 
-def hold_engine(running: Installation, step_s: float) -> None:
-    """Slows every engine step down."""
+def hold_engine(running: Installation, step_s: float) -> list[None]:
+    """Slows every engine step down; the list grows by one with each."""
+    steps: list[None] = []
     bridge = running.worker.app.state.ready.bridge
     step = bridge._engine.advance
 
     def slow_step() -> object:
         time.sleep(step_s)
+        steps.append(None)
         return step()
 
     bridge._engine.advance = slow_step
+    return steps
 
 
 def test_too_many_requests_are_turned_away_at_once(tmp_path: Path, tiny_model: Path) -> None:
