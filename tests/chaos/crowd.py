@@ -101,8 +101,10 @@ async def bomb(crowd: Crowd, come: Callable[[], None]) -> None:
         come()
         fields = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(_BOMB)
         writer.write(crowd.head() + fields + _BOMB)
-        await writer.drain()
-        status = await reader.readline()
+        status = b""
+        with contextlib.suppress(OSError):  # reset, because what was not read of it is much
+            await writer.drain()
+            status = await reader.readline()
         crowd.counts[status[9:12].decode("ascii", "replace") or "cut"] += 1
         await asyncio.sleep(BOMB_PAUSE_S)
     finally:

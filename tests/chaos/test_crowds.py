@@ -41,16 +41,23 @@ def test_strangers_do_not_keep_others_waiting(running: Processes, kind: str, siz
 
 
 def test_a_gateway_that_stops_for_moments_is_noticed(running: Processes) -> None:
-    """The positive control: the measure sees what a crowd that mattered would do."""
+    """The positive control: the measure sees what a crowd that mattered would do.
+
+    So few samples of a machine that is busy may show nothing, once.
+    """
+    assert any(_compare_held_up(running).is_beyond for _ in range(2))
+
+
+def _compare_held_up(running: Processes) -> Comparison:
     quiet = window(running, 2 * NUM_REQUESTS)
     is_over = threading.Event()
 
     def hold_up() -> None:
         while not is_over.is_set():
             os.kill(running.pid("serve"), signal.SIGSTOP)
-            is_over.wait(0.1)
+            is_over.wait(0.5)
             os.kill(running.pid("serve"), signal.SIGCONT)
-            is_over.wait(0.005)
+            is_over.wait(0.05)
 
     holding = threading.Thread(target=hold_up)
     holding.start()
@@ -59,7 +66,7 @@ def test_a_gateway_that_stops_for_moments_is_noticed(running: Processes) -> None
     finally:
         is_over.set()
         holding.join()
-    assert compare(quiet, crowded).is_beyond
+    return compare(quiet, crowded)
 
 
 def _samples(seed: int, *, scale: float = 1.0) -> list[float]:
