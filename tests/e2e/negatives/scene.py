@@ -37,6 +37,14 @@ class Scene:
     log: "Log"
     computed: list[GenerationRequest] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
+    seen_seq: int = 0  # events up to this one are those of earlier tests
+
+    def begin(self) -> None:
+        """What was recorded so far is nothing that `wait_for_event` waits for."""
+        audit = self.running.gateway.app.services.audit
+        audit._writer.submit(lambda _connection: None).result(timeout=10)
+        self.seen_seq = self.events()[-1].seq
+        audit._last_states.clear()  # a worker's state is written where it differs from the last one
 
     def ask(self, *, stream: bool = False, **headers: str) -> httpx.Response:
         """A chat whose prompt is the canary."""
@@ -54,14 +62,16 @@ class Scene:
             engine.dispose()
 
     def wait_for_event(self, kind: str, **fields: str | int) -> AuditEvent:
-        """The newest such event; it is written a moment after the answer."""
+        """The newest such event since `begin`; it is written a moment after the answer."""
         found: list[AuditEvent] = []
 
         def is_there() -> bool:
             found[:] = [
                 event
                 for event in self.events()
-                if event.kind == kind and fields.items() <= event.fields.items()
+                if event.seq > self.seen_seq
+                and event.kind == kind
+                and fields.items() <= event.fields.items()
             ]
             return bool(found)
 
@@ -86,7 +96,6 @@ class Scene:
 
     def receipt(self, receipt_id: str) -> dict[str, Any]:
         with self.running.http() as client:
-            answer = client.get(f"/v1/receipts/{receipt_id}")
             wait_until(lambda: client.get(f"/v1/receipts/{receipt_id}").status_code == 200)
             answer = client.get(f"/v1/receipts/{receipt_id}")
         receipt: dict[str, Any] = answer.json()["receipt"]

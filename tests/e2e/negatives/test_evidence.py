@@ -43,6 +43,8 @@ ON_THE_WIRE = [case for case in CASES if case.code not in _OTHERWISE]
 HONEST_POLICY = 0x12_0137
 SNP_DEBUG = 1 << 19  # [AMD 56860 table 10]
 NO_EVIDENCE = (JSON, b"{}")
+NO_ANSWER = ("worker_unreachable", "upstream_error")
+MALFORMED = ("worker_quarantined", "format")
 
 
 @contextlib.contextmanager
@@ -54,7 +56,10 @@ def prepared_scene(
     policy: AppraisalPolicy | None = None,
     completer: Any = None,
 ) -> Iterator[Scene]:
-    """Its gateway asks with NONCE at AT, and has not believed anything yet."""
+    """Its gateway asks with NONCE at AT, and has not believed anything yet.
+
+    After all that is done in it neither the prompt nor the key is anywhere.
+    """
     make = gateway.wiring._attestation
 
     def attestation(*args: Any) -> LiveAttestation:
@@ -71,6 +76,7 @@ def prepared_scene(
         replaced = {b"/attestation": NO_EVIDENCE}
         with scene(folder, model, wait=False, replaced=replaced) as made:
             yield made
+            made.assert_no_secret()
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +103,7 @@ def offer(prepared: Scene, body: bytes, media_type: str = JSON) -> None:
     """The gateway judges `body` now; the first look may have begun before it was there."""
     prepared.running.proxy.replaced[b"/attestation"] = (media_type, body)
     prepared.running.reattest()
+    prepared.begin()
     prepared.running.reattest()
 
 
@@ -197,15 +204,10 @@ def test_gpus_that_are_not_what_was_asked_for(
     assert_quarantined(equipped, code or "key_config_error")
 
 
-def test_no_prompt_or_key_is_anywhere_after_all_of_these(prepared: Scene) -> None:
-    offer(prepared, evidence().to_json().replace(b"fake-tdx", b"fake-tdy"))
-    prepared.ask()
-    prepared.assert_no_secret()
-
-
 @pytest.mark.parametrize("nonce", ["AB" * 32, "ab" * 31 + "a", "ab" * 32 + "a", "zz" * 32, ""])
 def test_a_nonce_of_another_shape(prepared: Scene, nonce: str) -> None:
     """Attack 2."""
+    prepared.begin()
     with prepared.running.http(key="sk-starshade-nobody") as client:
         answer = client.get("/v1/attestation", params={"nonce": nonce})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "nonce_length")
@@ -222,36 +224,38 @@ def _with_member(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "media_type"),
+    ("body", "media_type", "event"),
     [
-        (lambda: b" " * (MAX_BUNDLE_BYTES + 1), JSON),
-        (lambda: b"{" + b" " * (100 << 20), JSON),
-        (_deep, JSON),
-        (lambda: _with_member(b'"tee":"fake-tdx"'), JSON),
-        (lambda: _with_member(b'"a":NaN'), JSON),
-        (lambda: gzip.compress(bytes(64 << 20), 9), f"{JSON}\r\nContent-Encoding: gzip"),
-        (lambda: b"\x28\xb5\x2f\xfd" + bytes(99), f"{JSON}\r\nContent-Encoding: zstd"),
+        (lambda: b" " * (MAX_BUNDLE_BYTES + 1), JSON, NO_ANSWER),
+        (lambda: b"{" + b" " * (100 << 20), JSON, NO_ANSWER),
+        (_deep, JSON, MALFORMED),
+        (lambda: _with_member(b'"tee":"fake-tdx"'), JSON, MALFORMED),
+        (lambda: _with_member(b'"a":NaN'), JSON, MALFORMED),
+        (lambda: gzip.compress(bytes(64 << 20), 9), f"{JSON}\r\nContent-Encoding: gzip", NO_ANSWER),
+        (lambda: b"\x28\xb5\x2f\xfd" + bytes(99), f"{JSON}\r\nContent-Encoding: zstd", NO_ANSWER),
     ],
     ids=["too-large", "huge", "deep", "duplicate", "nan", "gzip-bomb", "zstd"],
 )
 def test_evidence_that_is_an_attack_on_its_reader(
-    prepared: Scene, body: Callable[[], bytes], media_type: str
+    prepared: Scene, body: Callable[[], bytes], media_type: str, event: tuple[str, str]
 ) -> None:
     """Attack 16: refused, at once and in little memory."""
     offer(prepared, evidence(FakeTee()).to_json().replace(b"fake-tdx", b"fake-tdy"))
     made = body()
     prepared.running.proxy.replaced[b"/attestation"] = (media_type, made)
+    started_s = time.process_time()  # a machine that is busy with others is as quick
+    prepared.running.reattest()
+    assert time.process_time() - started_s < MAX_JUDGING_S
     tracemalloc.start()
-    started_s = time.monotonic()
     try:
         prepared.running.reattest()
-        took_s = time.monotonic() - started_s
         assert tracemalloc.get_traced_memory()[1] < MAX_JUDGING_BYTES
     finally:
         tracemalloc.stop()
-    assert took_s < MAX_JUDGING_S
     answer = prepared.ask()
     assert answer.status_code == 503
+    kind, code = event
+    prepared.wait_for_event(kind, worker="worker-0", code=code)
     prepared.assert_nothing_computed()
     prepared.assert_nothing_sealed()
 

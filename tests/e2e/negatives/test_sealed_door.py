@@ -68,6 +68,7 @@ def seal(made: Scene, message: bytes) -> tuple[ClientRequest, bytes]:
 
 def post(made: Scene, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE) -> httpx.Response:
     """With no credential outside."""
+    made.begin()
     with httpx.Client(base_url=made.running.base_url, verify=made.running.tls_context()) as client:
         answer = client.post(DOOR, content=body, headers={"content-type": media_type})
     made.answers.append(answer.text)
@@ -198,6 +199,7 @@ def test_nothing_in_clear_through_the_sealed_door(shared: Scene, media_type: str
 @pytest.mark.parametrize("key", ["", "zz" * 32, "ab" * 31, "AB" * 33])
 def test_a_body_that_says_it_is_sealed_and_is_not(shared: Scene, key: str) -> None:
     """EHBP: the header asks for the seal, so that what is in clear is never taken as such."""
+    shared.begin()
     with shared.running.http() as client:
         headers = {"ehbp-encapsulated-key": key}
         answer = client.post(CHAT, json=shared.running.body(CANARY), headers=headers)
@@ -242,6 +244,7 @@ def test_a_request_for_another_host_goes_to_nobody(
     assert (status, answer["code"]) == (404, "not_found")
     assert set(called) <= {"127.0.0.1"}  # the test's own client
     shared.assert_nothing_computed()
+    shared.assert_no_secret()
 
 
 @pytest.mark.parametrize(
@@ -261,12 +264,15 @@ def test_a_path_that_leads_out(shared: Scene, called: list[Any], path: str, code
     assert (status, answer.get("error", answer)["code"]) == (404, code)
     assert set(called) <= {"127.0.0.1"}
     shared.assert_nothing_computed()
+    shared.assert_no_secret()
 
 
 def test_no_tunnel_is_opened(shared: Scene, called: list[Any]) -> None:
     _, body = seal(shared, b"\x00\x07CONNECT\x05https\x0bexample:443\x00")
     post(shared, body)
     shared.wait_for_event("request_refused", code="malformed_inner", endpoint=DOOR)
+    shared.assert_nothing_computed()
+    shared.assert_no_secret()
     assert set(called) <= {"127.0.0.1"}
     with shared.running.http() as client:
         assert client.request("CONNECT", "/v1/models").status_code in {404, 405}
@@ -287,6 +293,7 @@ def test_a_field_that_would_be_two(shared: Scene, value: bytes) -> None:
     assert answer.status_code == 200
     shared.wait_for_event("request_refused", code="malformed_inner", endpoint=DOOR)
     shared.assert_nothing_computed()
+    shared.assert_no_secret()
 
 
 @pytest.mark.parametrize(
@@ -318,6 +325,7 @@ def test_a_body_of_two_lengths(shared: Scene, fields: bytes) -> None:
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 415 ", b"HTTP/1.1 501 "))
     assert answer.count(b"HTTP/1.1 ") == 1
     shared.assert_nothing_computed()
+    shared.assert_no_secret()
 
 
 def test_the_credential_inside_the_seal_is_the_one_that_counts(shared: Scene) -> None:
@@ -345,3 +353,4 @@ def test_two_credentials_are_none(shared: Scene) -> None:
     status, answer = ask(shared, twice)
     assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
     shared.assert_nothing_computed()
+    shared.assert_no_secret()
