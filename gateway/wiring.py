@@ -1,6 +1,5 @@
 """How is the gateway put together?  Its composition root: config in, app out."""
 
-import asyncio
 import hashlib
 import logging
 import os
@@ -22,15 +21,10 @@ from attestation import collect
 from attestation.anchors import load_anchors
 from attestation.cache import VerifiedCache
 from attestation.devices import ocsp_grace
-from attestation.errors import PolicyError
 from attestation.keyset import TlsKey
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
 from gateway.audit import (
-    GATEWAY_STARTED,
-    GATEWAY_STOPPED,
-    TRUST_CHANGED,
-    TRUST_REFUSED,
     AuditLog,
 )
 from gateway.audit_head import HeadFile
@@ -44,6 +38,7 @@ from gateway.doors.edge import EdgeDoors
 from gateway.doors.wiring import build_doors
 from gateway.drain import Drain
 from gateway.files import locked, make_private_dir, write_atomic
+from gateway.lifecycle import Lifecycle
 from gateway.limits import RequestLimits
 from gateway.observe import AttestFacts, Clocks, Tracing
 from gateway.problems import GatewayError
@@ -65,7 +60,6 @@ from gateway.trust import Trust, TrustSource, load_denied
 from gateway.worker.attester import KEYSET_LIFETIME, AttestedFacts, Attester, open_tee
 from gateway.workers import WorkerDirectory
 from telemetry import semconv
-from telemetry.metrics import NS_PER_S
 
 _log = logging.getLogger(__name__)
 
@@ -94,12 +88,7 @@ def build_gateway_app(
     drain = Drain(drain_s=own_drain_s(config.gateway.drain_s))
     verified = VerifiedCache()
     writer = DatabaseWriter(engine, monotonic_ns=clocks.monotonic_ns)
-    audit = AuditLog(
-        writer,
-        head_file=HeadFile(config.paths.audit_head, monotonic_ns=clocks.monotonic_ns),
-        utc_now=utc_now,
-        monotonic_ns=clocks.monotonic_ns,
-    )
+    audit = _audit_log(config, writer, clocks)
 
     def attested(facts: AttestFacts) -> None:
         tracing.attested(facts)
@@ -116,29 +105,7 @@ def build_gateway_app(
         jitter=random.random,  # noqa: TID251 - the process edge
         report=attested,
     )
-    relay = Relay(
-        directory=directory,
-        drain=drain,
-        salt_secret=_salt_secret(config),
-        deadline_s=config.gateway.request_deadline_s,
-        silence_s=config.gateway.worker_silence_s,
-        rng=os.urandom,
-        utc_now=utc_now,
-        clocks=clocks,
-        log_fault=lambda description: _log.error("a stream failed: %s", description),
-    )
-    receipts = ReceiptBook(
-        engine=engine,
-        writer=writer,
-        key=Ed25519PrivateKey.generate(),
-        replica=_GATEWAY_ID,
-        policy_sha256=lambda: trust.current.policy.sha256,
-        audit_head=lambda: audit.head,
-        utc_now=utc_now,
-        monotonic_ns=clocks.monotonic_ns,
-        new_id=lambda: secrets.token_hex(16),
-        keep_days=config.gateway.receipt_days,
-    )
+    receipts = _receipts(config, engine, writer, trust, audit, clocks)
     limits = RequestLimits(
         max_body_bytes=config.gateway.max_body_bytes,
         max_concurrent_streams=config.gateway.max_concurrent_streams,
@@ -149,7 +116,7 @@ def build_gateway_app(
             ApiKeyStore(engine), clock_s=time.monotonic, unix_ns=clocks.unix_ns
         ),
         directory=directory,
-        relay=relay,
+        relay=_relay(config, directory, drain, clocks),
         receipts=receipts,
         audit=audit,
         registry=WorkerRegistry(
@@ -165,54 +132,23 @@ def build_gateway_app(
         new_request_id=new_request_id,
     )
 
-    def on_started() -> None:
-        audit.start(engine)
-        writer.start()
-        audit.append(
-            GATEWAY_STARTED,
-            {
-                "receipt_kid": receipts.key.kid,
-                "policy": trust.current.policy.name,
-                "policy_sha256": trust.current.policy.sha256,
-                "denied": len(trust.current.denied),
-            },
-        )
-        receipts.recover(before_ns=clocks.unix_ns() - _recovery_age_ns(config, engine))
-
-    async def reload() -> None:
-        """A new policy or deny list ends every lease of before."""
-        try:
-            is_changed = await asyncio.to_thread(trust.reload)
-        except PolicyError as err:
-            _log.error("what is accepted stays as it was: %s", err)
-            audit.append(TRUST_REFUSED, {"policy_sha256": trust.current.policy.sha256})
-            return
-        if is_changed:
-            epoch = directory.advance_epoch()
-            policy = trust.current.policy
-            audit.append(
-                TRUST_CHANGED,
-                {
-                    "epoch": epoch,
-                    "policy": policy.name,
-                    "policy_sha256": policy.sha256,
-                    "denied": len(trust.current.denied),
-                },
-            )
-
-    async def on_stopped() -> None:
-        audit.append(GATEWAY_STOPPED, {})
-        await asyncio.to_thread(writer.stop)
-        audit.stop()
-        await asyncio.to_thread(provider.shutdown)
-        engine.dispose()
-
+    life = Lifecycle(
+        engine=engine,
+        provider=provider,
+        writer=writer,
+        audit=audit,
+        trust=trust,
+        directory=directory,
+        receipts=receipts,
+        unix_ns=clocks.unix_ns,
+        request_deadline_s=config.gateway.request_deadline_s,
+    )
     return GatewayApp(
         services,
         limits=limits,
-        on_started=on_started,
-        on_stopped=on_stopped,
-        reload=reload,
+        on_started=life.start,
+        on_stopped=life.stop,
+        reload=life.reload,
         is_padded=config.gateway.privacy.padding,
         has_cadence=config.gateway.privacy.fixed_cadence,
     )
@@ -221,6 +157,53 @@ def build_gateway_app(
 def _load_trust(config: StarshadeConfig) -> Trust:
     """Raises: PolicyError."""
     return Trust(policy=configured_policy(config), denied=load_denied(config.gateway.deny_file))
+
+
+def _audit_log(config: StarshadeConfig, writer: DatabaseWriter, clocks: Clocks) -> AuditLog:
+    return AuditLog(
+        writer,
+        head_file=HeadFile(config.paths.audit_head, monotonic_ns=clocks.monotonic_ns),
+        utc_now=utc_now,
+        monotonic_ns=clocks.monotonic_ns,
+    )
+
+
+def _relay(
+    config: StarshadeConfig, directory: WorkerDirectory, drain: Drain, clocks: Clocks
+) -> Relay:
+    return Relay(
+        directory=directory,
+        drain=drain,
+        salt_secret=_salt_secret(config),
+        deadline_s=config.gateway.request_deadline_s,
+        silence_s=config.gateway.worker_silence_s,
+        rng=os.urandom,
+        utc_now=utc_now,
+        clocks=clocks,
+        log_fault=lambda description: _log.error("a stream failed: %s", description),
+    )
+
+
+def _receipts(
+    config: StarshadeConfig,
+    engine: Engine,
+    writer: DatabaseWriter,
+    trust: TrustSource,
+    audit: AuditLog,
+    clocks: Clocks,
+) -> ReceiptBook:
+    return ReceiptBook(
+        engine=engine,
+        writer=writer,
+        key=Ed25519PrivateKey.generate(),
+        replica=_GATEWAY_ID,
+        policy_sha256=lambda: trust.current.policy.sha256,
+        audit_head=lambda: audit.head,
+        utc_now=utc_now,
+        monotonic_ns=clocks.monotonic_ns,
+        new_id=lambda: secrets.token_hex(16),
+        keep_days=config.gateway.receipt_days,
+    )
 
 
 def _quotas(config: StarshadeConfig, clocks: Clocks) -> Quotas:
@@ -308,15 +291,6 @@ def _gateway_attester(
         )
 
     return Attester(tee=tee, facts=facts, utc_now=utc_now)
-
-
-def _recovery_age_ns(config: StarshadeConfig, engine: Engine) -> int:
-    """How old an unfinished request of another process is, that this one may say died.
-
-    A file is one gateway's; a server may be shared by several, whose requests still run.
-    """
-    is_own = engine.dialect.name == "sqlite"
-    return 0 if is_own else 2 * config.gateway.request_deadline_s * NS_PER_S
 
 
 def _spki_sha256(certificate: Path) -> str:
