@@ -35,6 +35,10 @@ class Drain:
         self._interrupts.add(interrupt)
         return lambda: self._interrupts.discard(interrupt)
 
+    @property
+    def num_open(self) -> int:
+        return len(self._interrupts)
+
     def _interrupt_all(self) -> None:
         for interrupt in tuple(self._interrupts):
             interrupt()
