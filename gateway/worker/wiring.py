@@ -6,7 +6,6 @@ What the gateway alone needs, its database above all, is not imported: a worker 
 import asyncio
 import functools
 import gc
-import logging
 import os
 import secrets
 import sys
@@ -26,7 +25,6 @@ from gateway.channel_keys import ChannelKeys
 from gateway.config import StarshadeConfig
 from gateway.faults import os_error_text
 from gateway.models import ModelError, model_file, require_named_weights, served_name
-from gateway.observe import Tracing
 from gateway.problems import GatewayError
 from gateway.process import (
     GuestOpener,
@@ -34,17 +32,14 @@ from gateway.process import (
     mode_of,
     new_request_id,
     own_drain_s,
-    span_provider,
-    system_clocks,
     utc_now,
 )
-from gateway.worker.app import ReadyWorker, WorkerApp, WorkerState
-from gateway.worker.attester import Attester, open_tee
+from gateway.worker.app import WorkerApp, WorkerState
 from gateway.worker.bridge import EngineBridge, SteppedEngine
-from gateway.worker.facts import worker_facts
 from gateway.worker.job import ServedModel, ServiceTokenizer
 from gateway.worker.node_receipts import NodeReceipts
 from gateway.worker.obfuscation import random_filler
+from gateway.worker.ready import ready_worker, worker_tee, worker_tracing
 from gateway.worker.service import EngineService
 from runtime import (
     Engine,
@@ -55,9 +50,6 @@ from runtime import (
     StepStats,
 )
 from runtime.embedding import TextEmbedder
-from telemetry import semconv
-
-_log = logging.getLogger(__name__)
 
 _SEED_BITS: Final = 64
 RECEIPT_ID_BYTES: Final = 16
@@ -148,13 +140,7 @@ async def _load_worker(
 
     Closing the generator stops the engine's thread and flushes the spans.
     """
-    tee = await asyncio.to_thread(  # 1
-        open_tee,
-        config.worker.tee,
-        allows_simulated=policy.allows_simulated,
-        role="worker",
-        open_guest=open_guest,
-    )
+    tee = await worker_tee(config, policy, open_guest)  # 1
     stats = _LatestStep()
 
     def on_progress(ratio: float) -> None:
@@ -177,11 +163,8 @@ async def _load_worker(
         max_yield_s=0.0 if _leaves_a_core(config.worker.threads) else _MAX_YIELD_S,
     )
     bridge.start()
-    provider = span_provider(config, semconv.SERVICE_WORKER, config.worker.id, exporter)
-    clocks = system_clocks()
-    tracing = Tracing(provider=provider, clocks=clocks, instance_id=config.worker.id)
+    tracing = worker_tracing(config, exporter)
     model_name = served_name(config.worker.model)
-
     grammar_thread = compiler_thread()
     service = EngineService(
         ServedModel(
@@ -195,35 +178,28 @@ async def _load_worker(
             filler=random_filler(os.urandom),
         ),
         bridge=bridge,
-        clock_ns=clocks.monotonic_ns,
+        clock_ns=tracing.clocks.monotonic_ns,
         report=tracing.generated,
     )
-    state.ready = ReadyWorker(  # 4
+    state.ready = ready_worker(  # 4
+        config,
+        policy,
+        state,
+        tee=tee,
         model_name=model_name,
         weights_sha256=loaded.weights_sha256,
-        attester=Attester(
-            tee=tee,
-            facts=lambda: worker_facts(
-                config,
-                state.keys,
-                policy=policy,
-                weights_sha256=loaded.weights_sha256,
-                receipt_key=state.receipt_key,
-            ),
-            utc_now=utc_now,
-        ),
-        service=state.witnessed(service, weights_sha256=loaded.weights_sha256),
+        service=service,
         bridge=bridge,
         latest_step=lambda: stats.latest,
+        utc_now=utc_now,
     )
-    _log.info("worker ready", extra={"worker": config.worker.id, "model": model_name})
     try:
         yield
     finally:
         gc.unfreeze()
         grammar_thread.shutdown(wait=False, cancel_futures=True)
         await bridge.stop()
-        await asyncio.to_thread(provider.shutdown)
+        await asyncio.to_thread(tracing.provider.shutdown)
 
 
 class _LatestStep:
