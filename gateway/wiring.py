@@ -272,16 +272,13 @@ def _gateway_attester(
 
     def facts() -> AttestedFacts:
         spki_sha256 = _spki_sha256(config.paths.server_cert)
-        weights = {
-            node.last_facts.weights_sha256
-            for node in directory.nodes
-            if node.last_facts is not None and node.last_facts.weights_sha256 is not None
-        }
+        grants = [node.grant for node in directory.nodes if node.grant is not None]
+        weights = {grant.facts.weights_sha256 for grant in grants}
         return AttestedFacts(
             replica=_GATEWAY_ID,
             mode=doors.mode,
             policy_sha256=trust.current.policy.sha256,
-            weights_sha256=tuple(sorted(weights)),
+            weights_sha256=tuple(sorted(filter(None, weights))),
             ohttp=tuple(doors.attested()),
             lifetime=KEYSET_LIFETIME + timedelta(seconds=doors.next_change_in_s),
             tls=tuple(

@@ -94,6 +94,13 @@ def verdict(stack: Stack) -> dict[str, Any]:
     return found
 
 
+def attested_weights(stack: Stack) -> tuple[str, ...]:
+    """What the gateway's own keyset says that it serves."""
+    app: GatewayApp = stack.gateway.app
+    assert app.services.attester is not None
+    return app.services.attester.facts().weights_sha256
+
+
 def kinds(stack: Stack) -> list[str]:
     arguments = ["show", "--json", "--state-dir", str(stack.config.state_dir)]
     output = CliRunner().invoke(audit, arguments).output
@@ -108,6 +115,7 @@ def test_a_worker_is_denied_by_anything_that_its_verdict_shows(stack: Stack, ent
         True,
         True,
     )
+    assert attested_weights(stack) == ("ab" * 32,)
     entries = {
         "worker-0": "worker-0",
         "weights": "ab" * 32,
@@ -122,6 +130,7 @@ def test_a_worker_is_denied_by_anything_that_its_verdict_shows(stack: Stack, ent
         1,
         False,
     )
+    assert attested_weights(stack) == ()
     refused = stack.chat()
     assert (refused.status_code, error_of(refused)["code"]) == (503, "upstream_verification_failed")
     assert "denied" in error_of(refused)["message"]
