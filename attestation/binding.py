@@ -12,7 +12,7 @@ JCS is RFC 8785 without floats, which no document of ours holds.
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attestation.errors import MalformedEvidence, StaleEvidence
 from attestation.model import EvidenceBundle, GpuEntry, Nonce
@@ -30,7 +30,7 @@ def jcs(value: JsonValue) -> bytes:
     Raises: MalformedEvidence("format"): a float, an integer beyond 2**53 - 1, a lone surrogate.
     """
     try:
-        return _canonical(value).encode("utf-8")
+        return canonical(value, number=_integer).encode("utf-8")
     except UnicodeEncodeError as err:
         raise MalformedEvidence("format", "JCS: lone surrogate in a string") from err
 
@@ -98,23 +98,34 @@ def _explain_difference(sent: bytes, nonce: Nonce, keyset_sha256: bytes, gpu_sha
     raise MalformedEvidence("format", "statement: not in its canonical form")
 
 
-def _canonical(value: JsonValue) -> str:
+def canonical(value: object, *, number: Callable[[float], str]) -> str:
+    """``value`` as RFC 8785 orders and quotes it, with numbers as ``number`` writes them.
+
+    Raises: MalformedEvidence("format"): no JSON value.
+    """
     if isinstance(value, str):
         return _quoted(value)
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    if isinstance(value, int):
-        if abs(value) > MAX_SAFE_INTEGER:
-            raise MalformedEvidence("format", "JCS: integer beyond 2**53 - 1")
-        return str(value)
+    if isinstance(value, int | float):
+        return number(value)
     if isinstance(value, Mapping):
         names = sorted(value, key=_utf16)
-        members = (f"{_quoted(name)}:{_canonical(value[name])}" for name in names)
+        members = (f"{_quoted(name)}:{canonical(value[name], number=number)}" for name in names)
         return "{" + ",".join(members) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(_canonical(item) for item in value) + "]"
+        return "[" + ",".join(canonical(item, number=number) for item in value) + "]"
     raise MalformedEvidence("format", f"JCS: {type(value).__name__} has no canonical form here")
 
 
+def _integer(value: float) -> str:
+    if not isinstance(value, int):
+        raise MalformedEvidence("format", "JCS: float has no canonical form here")
+    if abs(value) > MAX_SAFE_INTEGER:
+        raise MalformedEvidence("format", "JCS: integer beyond 2**53 - 1")
+    return str(value)
+
+
 def _utf16(name: str) -> bytes:
-    return name.encode("utf-16-be")  # RFC 8785 sec. 3.2.3: order by UTF-16 code units
+    """RFC 8785 sec. 3.2.3: order by UTF-16 code units."""
+    return name.encode("utf-16-be", "surrogatepass")

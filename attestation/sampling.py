@@ -7,11 +7,11 @@ have none.
 """
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from attestation.binding import canonical
 from attestation.errors import MalformedEvidence
 
 SAMPLING_MEMBERS = frozenset(
@@ -51,23 +51,8 @@ def sampling_digest(request: Mapping[str, Any]) -> str:
     Raises: MalformedEvidence("format"): a number that JSON cannot say.
     """
     chosen = {name: request[name] for name in SAMPLING_MEMBERS & request.keys()}
-    return hashlib.sha256(_canonical(chosen).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _canonical(value: Any) -> str:
-    match value:
-        case None | bool():
-            return json.dumps(value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case int() | float():
-            return _number(value)
-        case Mapping():
-            names = sorted(value, key=lambda name: str(name).encode("utf-16-be", "surrogatepass"))
-            return "{" + ",".join(f"{_canonical(n)}:{_canonical(value[n])}" for n in names) + "}"
-        case list() | tuple():
-            return "[" + ",".join(map(_canonical, value)) + "]"
-    raise MalformedEvidence("format", f"JCS: {type(value).__name__} has no canonical form here")
+    written = canonical(chosen, number=_number)
+    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _number(value: float) -> str:
