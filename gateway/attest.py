@@ -233,7 +233,7 @@ class LiveAttestation:
             method="GET",
             authority="worker",
             path="/v1/models",
-            fields=(("date", http_date(self.utc_now())),),
+            fields=(("date", bhttp.http_date(self.utc_now())),),
         )
         try:
             exchange = await open_exchange(client, key_config, request, rng=self.rng)
@@ -254,8 +254,3 @@ def _parse_named_keyset(value: JsonObject) -> Keyset:
     if ALLOWED_ATTRIBUTES[semconv.WORKER_ID](keyset.replica) is None:
         raise MalformedEvidence("format", "keyset.replica: want an identifier")
     return keyset
-
-
-def http_date(at: datetime) -> str:
-    """IMF-fixdate [RFC 9110 sec. 5.6.7]; `at` is in UTC."""
-    return at.strftime("%a, %d %b %Y %H:%M:%S GMT")

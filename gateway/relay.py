@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from attestation.channel import Rng, bhttp
+from attestation.channel.bhttp import http_date
 from gateway import sse
-from gateway.attest import http_date
 from gateway.auth import Principal, cache_salt
 from gateway.calls import (
     MALFORMED,

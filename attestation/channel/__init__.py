@@ -45,7 +45,13 @@ from attestation.channel.keyconfig import (
     serialize_key_configs,
 )
 from attestation.channel.keyring import KeyOffer, KeyRing, KeyState, RotationEvent
-from attestation.channel.lease import Lease, LeaseMachine, LeaseState, lease_not_after
+from attestation.channel.lease import (
+    REFRESH_RATIO,
+    Lease,
+    LeaseMachine,
+    LeaseState,
+    lease_not_after,
+)
 from attestation.channel.ohttp import (
     CHUNKED_REQUEST_TYPE,
     CHUNKED_RESPONSE_TYPE,
@@ -74,6 +80,7 @@ __all__ = [
     "KEY_LIST_TYPE",
     "PLAIN_REQUEST_TYPE",
     "PLAIN_RESPONSE_TYPE",
+    "REFRESH_RATIO",
     "BodyTooLarge",
     "ChannelError",
     "ChannelMisuse",

@@ -1,10 +1,8 @@
 """How does a command line say where endorsements come from?  Shared by `fetch` and `verify`."""
 
 import os
-import random
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -14,9 +12,9 @@ from typing import Any, TypeVar, cast
 import click
 
 from attestation.commands.common import FILE
-from attestation.fetch.cache import CollateralCache, default_folder
+from attestation.fetch.cache import default_folder
 from attestation.fetch.config import FetchConfig, Service, load_fetch_config
-from attestation.fetch.endorser import Endorser
+from attestation.fetch.endorser import Endorser, open_endorser
 from attestation.fetch.errors import FetchConfigError
 
 R = TypeVar("R")
@@ -34,31 +32,16 @@ class FetchOptions:
     is_refreshing: bool
     client_certificate: tuple[Path, Path] | None = None  # for a gateway that wants to see one
 
-    @contextmanager
-    def endorser(self, at: datetime) -> Iterator[Endorser]:
-        """Gets endorsements as of ``at``; offline it has nothing that could open a socket."""
-        cache = CollateralCache(
-            folder=self.cache_folder,
-            monotonic_ns=time.monotonic_ns,
-            sleep=time.sleep,
-            max_bytes=self.config.max_cache_bytes,
-        )
-        endorser = Endorser(
+    def endorser(self, at: datetime) -> AbstractContextManager[Endorser]:
+        """Gets endorsements as of ``at``."""
+        return open_endorser(
+            self.config,
+            self.cache_folder,
             at=at,
             now=datetime.now(UTC),  # noqa: TID251 - the process edge
-            cache=cache,
-            fetcher=None,
+            is_offline=self.is_offline,
             is_refreshing=self.is_refreshing,
-            tcb_edition=self.config.tcb_edition,
         )
-        if self.is_offline:
-            yield endorser
-            return
-        from attestation.fetch.http import Fetcher  # an HTTP client is slow to import
-
-        fetcher = Fetcher(self.config, rng=random.SystemRandom(), sleep=time.sleep)
-        with fetcher as endorser.fetcher:
-            yield endorser
 
 
 def fetch_options(command: Callable[..., R]) -> Callable[..., R]:

@@ -3,7 +3,6 @@
 import json
 import re
 import secrets
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -30,7 +29,6 @@ from attestation.commands.fetching import (
 )
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.render import show_verdict, tell
-from attestation.devices import ocsp_grace
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import (
     AttestationError,
@@ -195,23 +193,13 @@ def verify(
 
 def completed_request(kind: Kind, request: Request, fetching: FetchOptions) -> Request:
     """With what vouches for the Evidence, from the cache or the vendors; gaps go to stderr."""
-    from attestation.fetch.complete import Completion, complete  # brings an HTTP client
+    from attestation.fetch.complete import completed  # brings an HTTP client
 
     with fetching.endorser(request.at) as endorser:
-        completion = Completion(
-            evidence=request.evidence,
-            files=request.files,
-            endorser=endorser,
-            anchors=request.anchors.of_kinds(request.policy.anchor_kinds | {"foreign"}),
-            token_bytes=secrets.token_bytes,
-            nras=request.nras,
-            has_jwks=request.jwks is not None,
-            ocsp_grace=ocsp_grace(request.policy),
-        )
-        jwks = complete(kind, completion)
+        request = completed(kind, request, endorser, token_bytes=secrets.token_bytes)
     for failure in endorser.failures:
         tell(failure)
-    return request if jwks is None else replace(request, jwks=parse_jwks(jwks))
+    return request
 
 
 def _print(result: AttestationResult, *, as_json: bool) -> None:

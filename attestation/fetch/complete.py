@@ -5,10 +5,11 @@ nonces of OCSP are drawn here; the NRAS keys are fetched anew every time, since 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from attestation.anchors import TrustAnchors
+from attestation.devices import ocsp_grace
 from attestation.endorsement_files import EndorsementFiles
 from attestation.fetch.amd import snp_endorsements
 from attestation.fetch.endorser import Endorser
@@ -16,8 +17,10 @@ from attestation.fetch.errors import FetchFailed
 from attestation.fetch.gpus import gpu_endorsements
 from attestation.fetch.intel import tdx_collateral
 from attestation.fetch.nvidia import fetch_jwks
+from attestation.judging import Request
 from attestation.kinds import Kind
 from attestation.model import GpuEntry, parse_bundle
+from attestation.nras.jwks import parse_jwks
 from attestation.nvidia.chain import verify_device_chain
 from attestation.nvidia.ocsp import NO_GRACE
 from attestation.snp.azure import parse_hcl
@@ -99,6 +102,24 @@ def complete(kind: Kind, completion: Completion) -> bytes | None:
     without it.
     """
     return _FILL[kind](completion)
+
+
+def completed(
+    kind: Kind, request: Request, endorser: Endorser, *, token_bytes: Callable[[int], bytes]
+) -> Request:
+    """``request`` with what vouches for its Evidence.  Raises: as ``complete``."""
+    completion = Completion(
+        evidence=request.evidence,
+        files=request.files,
+        endorser=endorser,
+        anchors=request.anchors.of_kinds(request.policy.anchor_kinds | {"foreign"}),
+        token_bytes=token_bytes,
+        nras=request.nras,
+        has_jwks=request.jwks is not None,
+        ocsp_grace=ocsp_grace(request.policy),
+    )
+    jwks = complete(kind, completion)
+    return request if jwks is None else replace(request, jwks=parse_jwks(jwks))
 
 
 def _bundle(completion: Completion) -> bytes | None:

@@ -7,15 +7,19 @@ verify anywhere is not returned; what verifies and is not current is, so that th
 """
 
 import hashlib
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from attestation.errors import AttestationError
 from attestation.fetch.cache import CollateralCache, RolledBack, Window
-from attestation.fetch.config import Service
+from attestation.fetch.config import FetchConfig, Service
 from attestation.fetch.errors import FetchFailed, MissingCode
 from attestation.strict_json import format_time
 
@@ -198,3 +202,38 @@ class Endorser:
             )
         )
         return data
+
+
+@contextmanager
+def open_endorser(
+    config: FetchConfig,
+    cache_folder: Path,
+    *,
+    at: datetime,
+    now: datetime,
+    is_offline: bool,
+    is_refreshing: bool = False,
+) -> Iterator[Endorser]:
+    """Endorsements as of ``at``; offline there is nothing that could open a socket."""
+    cache = CollateralCache(
+        folder=cache_folder,
+        monotonic_ns=time.monotonic_ns,
+        sleep=time.sleep,
+        max_bytes=config.max_cache_bytes,
+    )
+    endorser = Endorser(
+        at=at,
+        now=now,
+        cache=cache,
+        fetcher=None,
+        is_refreshing=is_refreshing,
+        tcb_edition=config.tcb_edition,
+    )
+    if is_offline:
+        yield endorser
+        return
+    from attestation.fetch.http import Fetcher  # an HTTP client is slow to import
+
+    fetcher = Fetcher(config, rng=random.SystemRandom(), sleep=time.sleep)
+    with fetcher as endorser.fetcher:
+        yield endorser

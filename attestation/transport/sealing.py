@@ -110,7 +110,7 @@ def seal(request: PlainRequest, key_config: KeyConfig, *, at: datetime, rng: Rng
             path=request.path,
             fields=(
                 *((name, value) for name, value in fields if name not in _NOT_SEALED),
-                ("date", http_date(at)),
+                ("date", bhttp.http_date(at)),
             ),
             content=request.content,
         )
@@ -139,11 +139,6 @@ def outer_error(status: int, code: str) -> tuple[int, bytes]:
         "code": code or None,
     }
     return status, json.dumps({"error": error}).encode()
-
-
-def http_date(at: datetime) -> str:
-    """IMF-fixdate [RFC 9110 sec. 5.6.7]; ``at`` is in UTC."""
-    return at.strftime("%a, %d %b %Y %H:%M:%S GMT")
 
 
 def _broken(err: ChannelError) -> ChannelBroken:

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
 
 from attestation.channel import (
     KEM_XWING,
+    REFRESH_RATIO,
     ChannelError,
     KeyConfig,
     lease_not_after,
@@ -18,8 +18,6 @@ from attestation.keyset import Keyset, Mode, ReceiptKey, parse_keyset
 from attestation.model import AttestationResult
 from attestation.strict_json import JsonObject
 from attestation.transport.errors import EvidenceRefused
-
-REFRESH_RATIO: Final = 0.8  # of a session's term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,14 @@
 All that is fetched is untrusted until the verdict accepts it for a nonce of our own.
 """
 
-import random
 import secrets
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from attestation.anchors import TrustAnchors
-from attestation.devices import ocsp_grace
 from attestation.endorsement_files import EndorsementFiles
 from attestation.errors import AttestationError, EvidenceUnavailable
 from attestation.fetch.config import FetchConfig
@@ -21,7 +18,6 @@ from attestation.fetch.errors import FetchConfigError, FetchFailed
 from attestation.judging import Request, judge
 from attestation.keyset import Mode
 from attestation.model import NONCE_BYTES, Nonce, parse_bundle
-from attestation.nras.jwks import parse_jwks
 from attestation.policy import AppraisalPolicy
 from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
 from attestation.transport.evidence import (
@@ -161,32 +157,15 @@ class GatewayVerifier:
 
     def _complete(self, request: Request) -> Request:
         """With the collateral that the Evidence came without. Raises: AttestationError."""
-        from attestation.fetch.cache import CollateralCache
-        from attestation.fetch.complete import Completion, complete
-        from attestation.fetch.endorser import Endorser
-        from attestation.fetch.http import Fetcher
+        from attestation.fetch.complete import completed
+        from attestation.fetch.endorser import open_endorser
 
-        cache = CollateralCache(
-            folder=self.collateral_folder, monotonic_ns=time.monotonic_ns, sleep=time.sleep
-        )
-        endorser = Endorser(at=request.at, now=request.at, cache=cache, fetcher=None)
-        completion = Completion(
-            evidence=request.evidence,
-            files=request.files,
-            endorser=endorser,
-            anchors=self.anchors.of_kinds(self.policy.anchor_kinds),
-            token_bytes=self.rng,
-            ocsp_grace=ocsp_grace(self.policy),
-        )
-        if self.is_offline:
-            jwks = complete("bundle", completion)
-        else:
-            config = FetchConfig(timeout_s=COLLATERAL_TIMEOUT_S, attempts=COLLATERAL_ATTEMPTS)
-            fetcher = Fetcher(
-                config.with_network(proxy=self.proxy, ca_file=None),
-                rng=random.SystemRandom(),
-                sleep=time.sleep,
-            )
-            with fetcher as endorser.fetcher:
-                jwks = complete("bundle", completion)
-        return request if jwks is None else replace(request, jwks=parse_jwks(jwks))
+        config = FetchConfig(timeout_s=COLLATERAL_TIMEOUT_S, attempts=COLLATERAL_ATTEMPTS)
+        with open_endorser(
+            config.with_network(proxy=self.proxy, ca_file=None),
+            self.collateral_folder,
+            at=request.at,
+            now=request.at,
+            is_offline=self.is_offline,
+        ) as endorser:
+            return completed("bundle", request, endorser, token_bytes=self.rng)

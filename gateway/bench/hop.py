@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 
 from attestation.channel import KeyConfig, bhttp, parse_key_configs
-from gateway.attest import http_date
+from attestation.channel.bhttp import http_date
 from gateway.bench.http_target import Connection, Server, open_server
 from gateway.bench.stub_engine import MODEL, stub_loader
 from gateway.config import StarshadeConfig, load_config

@@ -26,8 +26,8 @@ from attestation.channel import (
     bhttp,
     parse_key_configs,
 )
+from attestation.channel.bhttp import http_date
 from attestation.channel.padding import padded_length
-from gateway.attest import http_date
 from gateway.problems import GatewayError
 from gateway.worker.app import WorkerApp
 from gateway.worker.sealing import open_request

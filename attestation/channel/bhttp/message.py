@@ -8,6 +8,7 @@ lowercase, field values are text with one character per byte.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from attestation.channel.errors import MalformedInner, RefusedTarget
 from attestation.channel.varint import encode_varint
@@ -255,3 +256,8 @@ def _known_fields(fields: Fields) -> bytes:
 
 def _open_ended_fields(fields: Fields) -> bytes:
     return _field_lines(fields) + b"\x00"
+
+
+def http_date(at: datetime) -> str:
+    """IMF-fixdate [RFC 9110 sec. 5.6.7]; ``at`` is in UTC."""
+    return at.strftime("%a, %d %b %Y %H:%M:%S GMT")
