@@ -32,6 +32,7 @@ from gateway.worker_node import RAN_OUT_CODES
 MAX_BODY_BYTES: Final = 64 << 20  # the gateway has a limit of its own
 METHODS: Final = ["GET", "POST", "DELETE"]
 RAN_OUT_S: Final = 30.0  # for answers under a verdict that ran out
+LOOK_S: Final = 1.0  # between two looks whether it has
 
 
 class ConnectApp:
@@ -75,19 +76,26 @@ class ConnectApp:
         self._loop.call_soon_threadsafe(self._watch.wake.set)
         self._loop.call_soon_threadsafe(interrupt)
 
-    def _on_lapsed(self) -> None:
-        """The verdict has ended, and nobody gave another."""
-        self._forwarder.streams.interrupt(_no_verdict(), after_s=RAN_OUT_S)
+    async def _end_lapsed(self) -> None:
+        """Until cancelled: answers under a verdict that nobody renewed end in a while."""
+        had_session = False
+        while True:
+            has_session = self._keeper.session is not None
+            if had_session and not has_session:
+                self._forwarder.streams.interrupt(_no_verdict(), after_s=RAN_OUT_S)
+            had_session = has_session
+            await asyncio.sleep(LOOK_S)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        watching = asyncio.ensure_future(self._watch.run(on_lapsed=self._on_lapsed))
+        tasks = [asyncio.ensure_future(work) for work in (self._watch.run(), self._end_lapsed())]
         try:
             yield
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await self._forwarder.client.aclose()
 
     async def _forward(self, request: Request) -> Response:

@@ -28,18 +28,15 @@ class Watch:
     tell: Callable[[str], None]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, *, on_lapsed: Callable[[], None] = lambda: None) -> None:
-        """Until cancelled; ``on_lapsed`` is called when there is no verdict any more."""
-        trouble, num_silent, had_session = "", 0, False
+    async def run(self) -> None:
+        """Until cancelled."""
+        trouble, num_silent = "", 0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause(trouble, num_silent).total_seconds()):
                     await self.wake.wait()
             self.wake.clear()
             session = self.keeper.session
-            if session is None and had_session:
-                on_lapsed()
-            had_session = session is not None
             if session is not None and self.utc_now() < session.refresh_due and not trouble:
                 continue  # a request has renewed it meanwhile
             try:
@@ -59,11 +56,9 @@ class Watch:
                 trouble, num_silent = "", 0
 
     def _pause(self, trouble: str, num_silent: int) -> timedelta:
-        session = self.keeper.session
         if num_silent:
-            pause = min(FIRST_RETRY * 2.0 ** min(num_silent - 1, 10), LAST_RETRY)
-            left = pause if session is None else session.not_after - self.utc_now()
-            return max(min(pause, left), timedelta())
+            return min(FIRST_RETRY * 2.0 ** min(num_silent - 1, 10), LAST_RETRY)
+        session = self.keeper.session
         if trouble or session is None:
             return REFUSED_RETRY if trouble else FIRST_RETRY
         return max(session.refresh_due - self.utc_now(), timedelta())

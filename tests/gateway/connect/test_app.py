@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from gateway.connect.app import ConnectApp, host_name
 from gateway.connect.forward import Forwarder
 from gateway.connect.streams import Streams
 from gateway.connect.watch import Watch
+from gateway.problems import GatewayError
 from gateway.process import utc_now
 from tests.gateway.support import wait_until
 from tests.support.attested_gateway import Running, pieces_of
@@ -289,6 +291,26 @@ def test_evidence_that_ran_out_leaves_streams_some_time(
     assert time.monotonic() - began_s >= 0.3
     error = json.loads(rest.removeprefix(b"data: "))["error"]
     assert error["code"] == "upstream_verification_failed"
+
+
+async def test_a_verdict_that_nobody_renewed_leaves_streams_some_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.connect.app.LOOK_S", 0.01)
+    monkeypatch.setattr("gateway.connect.app.RAN_OUT_S", 0.1)
+    keeper: Any = SimpleNamespace(session=object())
+    forwarder: Any = SimpleNamespace(streams=Streams())
+    app = ConnectApp(forwarder, keeper, Watch(keeper=keeper, utc_now=utc_now, tell=print))
+    looking = asyncio.ensure_future(app._end_lapsed())
+    stream = forwarder.streams.open()
+    await asyncio.sleep(0.05)
+    began_s, keeper.session = time.monotonic(), None
+    with pytest.raises(GatewayError) as caught:
+        async with stream.interruptible():
+            await asyncio.sleep(20)
+    looking.cancel()
+    assert caught.value.code == "upstream_verification_failed"
+    assert time.monotonic() - began_s >= 0.1
 
 
 def test_a_client_that_leaves_ends_the_stream_behind_it(

@@ -97,23 +97,6 @@ async def test_an_unexpected_error_is_told_by_its_type_and_does_not_end_the_watc
     assert told[1].startswith("verified again")
 
 
-async def test_the_end_of_a_verdict_is_told_at_once_when_nobody_answers() -> None:
-    verifier = FakeVerifier(term=timedelta(seconds=0.3))
-    keeper = SessionKeeper(verifier.verify, utc_now=now)
-    session = await keeper.arequire()
-    silent = GatewayUnavailable("evidence_unavailable", "no answer", reason="no_answer")
-    verifier.errors = [silent] * 99
-    lapsed: list[datetime] = []
-    watch_ = Watch(keeper=keeper, utc_now=now, tell=lambda _text: None)
-    task = asyncio.ensure_future(watch_.run(on_lapsed=lambda: lapsed.append(now())))
-    try:
-        await asyncio.sleep(0.7)
-    finally:
-        task.cancel()
-    (at,) = lapsed
-    assert at - session.not_after < timedelta(seconds=0.3)
-
-
 async def test_a_wake_up_shortens_the_pause() -> None:
     verifier = FakeVerifier(term=timedelta(seconds=300))
     told: list[str] = []
