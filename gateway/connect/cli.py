@@ -7,7 +7,7 @@
 
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, cast
@@ -15,45 +15,22 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from attestation.fetch.config import url_problem
-from gateway.cli_support import ExitCode, Failure, config_options, environment, read_config, say
-from gateway.config import StarshadeConfig
+from gateway.cli_support import ExitCode, Failure, config_options, read_config, say
 from gateway.config_rules import loopback_host
+from gateway.connect.target import KEY_VARIABLE, Target, find_key, require_started
 from gateway.faults import os_error_text
 from gateway.snippets import base_url
 from gateway.whereabouts import as_it_runs
 
 if TYPE_CHECKING:
     from attestation.keyset import Mode
-    from attestation.transport import (
-        ClientCertificate,
-        EvidenceRefused,
-        GatewayUnavailable,
-        Session,
-        SessionKeeper,
-    )
+    from attestation.transport import EvidenceRefused, Session, SessionKeeper
     from gateway.connect.app import ConnectApp
 
 DEFAULT_PORT: Final = 8445
 DRAIN_S: Final = 5
-KEY_VARIABLE: Final = "STARSHADE_API_KEY"
-MAX_KEY_BYTES: Final = 512
 _MODES: Final = ("terminate", "pass-through")
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Whom to verify by which rules, and the key for requests that bring none."""
-
-    url: str
-    policy: str
-    ca_file: Path | None
-    mode: "Mode | None"
-    weights: tuple[str, ...]
-    proxy: str | None
-    client_certificate: "ClientCertificate | None"
-    collateral_folder: Path
-    key: str | None = field(repr=False)
 
 
 @click.command(
@@ -103,7 +80,7 @@ def connect(
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
     config = read_config(config_file, flags, default_policy="development")
     if url is None and ca_file is None:
-        _require_started(config)
+        require_started(config)
     target = Target(
         url=url or base_url(as_it_runs(config)),
         policy=policy or ("production" if url else config.policy),
@@ -113,32 +90,21 @@ def connect(
         proxy=proxy,
         client_certificate=None if url else config.paths.client_certificate,
         collateral_folder=config.paths.collateral_dir,
-        key=_key(key_file, None if url else config),
+        key=find_key(key_file, None if url else config),
     )
     run(target, host=host, port=port)
 
 
-def _require_started(config: StarshadeConfig) -> None:
-    """Raises: Failure: nothing has ever run in this state folder."""
-    if not config.paths.ca_cert.exists():
-        raise Failure(
-            f"no gateway was started here yet: there is no {config.paths.ca_cert}",
-            exit_code=ExitCode.UNAVAILABLE,
-            code="evidence_unavailable",
-            next_step="run `starshade up` first and keep it running, or name --state-dir or the "
-            "URL of a gateway elsewhere",
-        )
-
-
 def run(target: Target, *, host: str, port: int) -> None:
     """Until SIGTERM or Ctrl-C. Raises: Failure."""
+    from gateway.connect.first_verdict import keeper_of, verify
     from gateway.servers import run_app
     from gateway.sockets import SocketTaken, listen_tcp
     from telemetry.logs import configure_logging
 
     hooks = _Hooks()
-    keeper = _keeper(target, hooks)
-    session = _verify(keeper, target)
+    keeper = keeper_of(target, on_refused=hooks.on_refused)
+    session = verify(keeper, target)
     try:
         listener = listen_tcp(host, port)
     except (SocketTaken, OSError) as err:
@@ -166,78 +132,6 @@ class _Hooks:
     def on_refused(self, refused: "EvidenceRefused") -> None:
         if self.app is not None:
             self.app.on_refused(refused)
-
-
-def _keeper(target: Target, hooks: _Hooks) -> "SessionKeeper":
-    from attestation.errors import PolicyError
-    from attestation.transport import gateway_keeper
-
-    try:
-        return gateway_keeper(
-            target.url,
-            policy=target.policy,
-            ca_file=target.ca_file,
-            mode=target.mode,
-            weights_sha256=target.weights,
-            proxy=target.proxy,
-            client_certificate=target.client_certificate,
-            collateral_folder=target.collateral_folder,
-            on_refused=hooks.on_refused,
-        )
-    except ValueError as err:
-        raise click.BadParameter(str(err), param_hint="URL") from err
-    except PolicyError as err:
-        raise Failure(
-            str(err),
-            exit_code=ExitCode.USAGE,
-            code=err.code,
-            next_step="use production, development or the path of a sound policy file",
-        ) from err
-
-
-def _verify(keeper: "SessionKeeper", target: Target) -> "Session":
-    """Shows the verdict, good or bad. Raises: Failure for anything but a good one."""
-    from attestation.commands.render import plain, show_verdict
-    from attestation.transport import EvidenceRefused, GatewayUnavailable
-
-    try:
-        session = keeper.require()
-    except EvidenceRefused as err:
-        if err.result is not None:
-            show_verdict(err.result)
-        raise _refused(err, target) from err
-    except GatewayUnavailable as err:
-        raise _unavailable(err) from err
-    if session.is_blind:
-        show_verdict(session.gateway_result)
-        sealed_to = plain(session.sealed_to.replica)
-        click.echo(f"\nit opens nothing; requests are sealed to {sealed_to}:")
-    show_verdict(session.result)
-    return session
-
-
-def _refused(err: "EvidenceRefused", target: Target) -> Failure:
-    from attestation.commands.common import code_exit
-    from attestation.commands.next_steps import after_refusal
-    from attestation.commands.render import plain
-
-    return Failure(
-        f"{plain(str(err))}; nothing was sent to it",
-        exit_code=ExitCode(code_exit(err.code)),
-        code=err.code,
-        next_step=after_refusal(err.code, policy=target.policy),
-    )
-
-
-def _unavailable(err: "GatewayUnavailable") -> Failure:
-    from attestation.commands.next_steps import after_silence
-
-    return Failure(
-        str(err),
-        exit_code=ExitCode.UNAVAILABLE,
-        code=err.code,
-        next_step=after_silence(err.reason),
-    )
 
 
 def _app(keeper: "SessionKeeper", target: Target) -> "ConnectApp":
@@ -273,38 +167,6 @@ def _announce(target: Target, session: "Session", host: str, port: int) -> None:
         + (keys if target.key else "requests need an API key of their own")
         + "\nCtrl-C stops"
     )
-
-
-def _key(key_file: Path | None, config: StarshadeConfig | None) -> str | None:
-    """``config`` is this machine's own installation, where its gateway is meant.
-
-    Raises: Failure.
-    """
-    if key_file is None and (given := environment().get(KEY_VARIABLE, "").strip()):
-        return given
-    kept = None if config is None else config.paths.dev_api_key
-    path = key_file or (kept if kept is not None and kept.is_file() else None)
-    if path is None:
-        return None
-    try:
-        return _key_in(path)
-    except (OSError, ValueError) as err:
-        raise Failure(
-            f"no API key can be read from {path}",
-            exit_code=ExitCode.USAGE,
-            code="invalid_api_key",
-            next_step="name a file that holds the key alone",
-        ) from err
-
-
-def _key_in(path: Path) -> str:
-    """Raises: OSError; ValueError for anything but one key."""
-    with path.open("rb") as file:
-        data = file.read(MAX_KEY_BYTES + 1)
-    if len(data) > MAX_KEY_BYTES:
-        raise ValueError("too long for a key")
-    (key,) = data.decode("ascii").split()
-    return key
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

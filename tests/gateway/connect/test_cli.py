@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli_support import environment
-from gateway.connect.cli import _key
+from gateway.connect.target import find_key
 from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.support import wait_until
@@ -56,7 +56,7 @@ def test_a_key_file_holds_one_key_alone(tmp_path: Path, content: str) -> None:
 
 def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARSHADE_API_KEY", " ")
-    assert _key(None, None) is None
+    assert find_key(None, None) is None
 
 
 def test_what_a_gateway_calls_itself_is_no_control_of_the_terminal(running: Running) -> None:
