@@ -31,6 +31,9 @@ def between(low: int, high: int) -> Rule:
     return check
 
 
+port: Rule = between(1, 65_535)
+
+
 def one_of(*choices: str) -> Rule:
     def check(value: object) -> str | None:
         return None if value in choices else f"want one of {', '.join(choices)}"
