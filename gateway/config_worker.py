@@ -57,8 +57,9 @@ class WorkerSettings:
     precision: Annotated[
         str,
         Key(
-            "`int8` multiplies packed weights by activations rounded to 8 bits; `f32` keeps "
-            "activations as they are, at a third of the speed.",
+            "`int8` multiplies packed weights by activations rounded to 8 bits, or to bf16 for "
+            "prompts where the CPU has AMX tiles; `f32` keeps activations as they are, at a third "
+            "of the speed.",
             rules.one_of("int8", "f32"),
         ),
     ] = "int8"
