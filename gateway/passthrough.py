@@ -6,6 +6,7 @@ The request runs at the worker once its final chunk is there; the answer is pass
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.keyset import OhttpKey
+from gateway.calls import public_code
 from gateway.deadline import Deadline
 from gateway.doors.edge import KeyList
 from gateway.doors.opening import refusal
@@ -32,7 +34,7 @@ from gateway.drain import Drain
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_grant_pins
 from gateway.problems import GatewayError
-from gateway.sealed import WorkerClient, truncated
+from gateway.sealed import MAX_PROBLEM_BYTES, WorkerClient, read_bounded, truncated, unreachable
 from gateway.silence import SilenceWatch, unanswered
 from gateway.streaming import StreamedBody, until_disconnected
 from gateway.worker_node import Grant, WorkerNode
@@ -211,7 +213,7 @@ class _BlindExchange:
     async def open(
         self, request: Request, body: AsyncIterator[bytes], media_type: str
     ) -> StreamedBody:
-        """The answer, whose head has arrived. Raises: GatewayError."""
+        """The answer, whose head has arrived. Raises: GatewayError, the worker's own included."""
 
         async def receive_after() -> Message:
             await self._is_sent.wait()  # until then it is the body that is received
@@ -220,16 +222,17 @@ class _BlindExchange:
         sending = self._client.post("/ohttp", _noting(body, self._is_sent), media_type=media_type)
         try:
             response = await self._run(until_disconnected(receive_after, sending))
+            self._response = response
+            if response.status_code != 200:
+                raise await self._run(_refusal(response))
         except BaseException:
             await self.close()
             raise
-        self._response = response
         answer = StreamedBody(
             self._content(response),
             on_close=self.close,
             media_type=response.headers.get("content-type", "application/octet-stream"),
         )
-        answer.status_code = response.status_code
         answer.headers["incremental"] = "?1"
         return answer
 
@@ -258,6 +261,17 @@ class _BlindExchange:
             return await self._deadline.run(work)
         except ClientDisconnect:
             raise GatewayError("client_disconnected", "The client went away.") from None
+
+
+async def _refusal(response: httpx.Response) -> GatewayError:
+    """The worker's own, outside the seal, as ours."""
+    try:
+        problem = json.loads(await read_bounded(response.aiter_raw(), MAX_PROBLEM_BYTES))
+        return GatewayError(public_code(problem["code"]), str(problem["detail"]))
+    except httpx.HTTPError:
+        return unreachable()
+    except (ValueError, KeyError, TypeError):
+        return GatewayError("upstream_error", "The worker's refusal is malformed.")
 
 
 async def _rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

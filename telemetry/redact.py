@@ -136,7 +136,7 @@ _SPAN_NAME: Final = re.compile(
     rf"{semconv.SPAN_SEAL}|{semconv.SPAN_STREAM}|{semconv.SPAN_ENGINE}|{semconv.SPAN_QUEUE}"
     rf"|{semconv.SPAN_PREFILL}|{semconv.SPAN_DECODE}"
     rf"|(?:{semconv.OPERATION_CHAT}|{semconv.OPERATION_TEXT_COMPLETION}"
-    rf"|{semconv.OPERATION_EMBEDDINGS}|{semconv.SPAN_ATTEST})"
+    rf"|{semconv.OPERATION_EMBEDDINGS}|{semconv.OPERATION_SEALED}|{semconv.SPAN_ATTEST})"
     r"(?: [A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127})?"
 )
 

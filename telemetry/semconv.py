@@ -38,6 +38,7 @@ GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tok
 OPERATION_CHAT: Final = "chat"
 OPERATION_TEXT_COMPLETION: Final = "text_completion"
 OPERATION_EMBEDDINGS: Final = "embeddings"
+OPERATION_SEALED: Final = "sealed"  # which one it is, nobody here can read
 PROVIDER_STARSHADE: Final = "starshade"
 
 # HTTP and errors.

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,7 +17,6 @@ from gateway.observe import RequestTrace
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_gateway_pins, require_worker_pins
 from gateway.problems import GatewayError
-from gateway.relay import Exchange
 from gateway.schemas.wire import parse_object
 from gateway.services import (
     Services,
@@ -90,21 +90,15 @@ async def _answer(
     opening = services.relay.open(call, principal, trace, pins=pins)
     exchange = await until_disconnected(request.receive, opening)
     if call.is_streamed:
-        streamed = _Streamed(exchange, trace)
-        response = StreamedBody(
-            streamed.events(),
-            on_close=streamed.close,
-            media_type=sse.MEDIA_TYPE,
-            on_slow_reader=streamed.was_not_read,
-        )
-        response.headers.update(limits)
-        return response
+        body = StreamedBody(exchange.events(), on_close=exchange.aclose, media_type=sse.MEDIA_TYPE)
+        body.headers.update(limits)
+        return traced(body, trace)
     try:
-        body = await until_disconnected(request.receive, exchange.whole())
+        whole = await until_disconnected(request.receive, exchange.whole())
     finally:
         await exchange.aclose()
     trace.finish()
-    return Response(body, media_type=JSON, headers=limits)
+    return Response(whole, media_type=JSON, headers=limits)
 
 
 async def _read_call(request: Request, endpoint: Endpoint) -> Call:
@@ -123,29 +117,34 @@ async def _read_call(request: Request, endpoint: Endpoint) -> Call:
     return call
 
 
-class _Streamed:
-    """One streamed answer; `close` runs exactly once, however it ended."""
+def traced(body: StreamedBody, trace: RequestTrace) -> StreamedBody:
+    """`body`, with whose end `trace` is finished, and told how it ended."""
+    source, close, facts, is_whole = body.source, body.on_close, trace.facts, False
 
-    def __init__(self, exchange: Exchange, trace: RequestTrace) -> None:
-        self._exchange = exchange
-        self._trace = trace
-        self._is_whole = False
+    def fail(code: str, *, status: int | None = None) -> None:
+        if facts.error_code is None:
+            facts.fail(code, status=status)
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._exchange.events()) as events:
-            async for data in events:
-                yield data
-        self._is_whole = True
+    async def events() -> AsyncGenerator[bytes, None]:
+        nonlocal is_whole
+        try:
+            async with aclosing(source):
+                async for data in source:
+                    yield data
+        except Exception as err:
+            fail(code_of(err), status=200)
+            raise
+        is_whole = True
 
-    def was_not_read(self) -> None:
-        if self._trace.facts.error_code is None:
-            self._trace.facts.fail("slow_reader", status=200)
+    async def finish() -> None:
+        if not is_whole:
+            fail("client_disconnected")
+        trace.finish()
+        await close()
 
-    async def close(self) -> None:
-        if not self._is_whole and self._trace.facts.error_code is None:
-            self._trace.facts.fail("client_disconnected")
-        self._trace.finish()
-        await self._exchange.aclose()
+    body.source, body.on_close = events(), finish
+    body.on_slow_reader = partial(fail, "slow_reader", status=200)
+    return body
 
 
 def code_of(err: BaseException) -> str:

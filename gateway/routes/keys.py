@@ -17,9 +17,10 @@ from gateway.doors.edge import KeyList
 from gateway.endpoints import ENDPOINTS
 from gateway.pins import HEADER as PIN_HEADER
 from gateway.pins import parse_pins, require_gateway_pins
-from gateway.routes.inference import code_of
+from gateway.routes.inference import code_of, traced
 from gateway.services import Services, authenticated, require_not_draining, services_of
 from gateway.streaming import StreamedBody
+from telemetry import semconv
 
 MAX_AGE_S: Final = 300
 _INFERENCE_SCOPES: Final = frozenset(endpoint.scope for endpoint in ENDPOINTS)
@@ -53,7 +54,10 @@ async def tng(request: Request) -> Response:
 async def _passed_on(request: Request, services: Services) -> Response:
     """Who asks is told outside the seal here, where alone it can be read; nothing else is."""
     trace = services.tracing.start_request(
-        request_id=services.new_request_id(), traceparent=None, route=request.url.path
+        request_id=services.new_request_id(),
+        traceparent=None,
+        route=request.url.path,
+        operation=semconv.OPERATION_SEALED,
     )
     trace.at_end(services.counts.ended)
     try:
@@ -70,19 +74,11 @@ async def _passed_on(request: Request, services: Services) -> Response:
         trace.facts.fail(code_of(err))
         trace.finish()
         raise
-    trace.facts.status = response.status_code
     if not isinstance(response, StreamedBody):
         trace.finish()
         return response
-    close = response.on_close
-
-    async def close_and_finish() -> None:
-        trace.finish()
-        await close()
-
-    response.on_close = close_and_finish
     response.headers["x-request-id"] = trace.facts.request_id
-    return response
+    return traced(response, trace)
 
 
 async def _cacheable(request: Request, keys: KeyList) -> Response:

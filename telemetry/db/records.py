@@ -12,7 +12,11 @@ from telemetry.redact import AttributeValue
 Row = dict[str, object]
 
 MAX_INT64: Final = 2**63 - 1
-_WRITING: Final = {semconv.OPERATION_CHAT, semconv.OPERATION_TEXT_COMPLETION}
+_TOLD: Final = {
+    semconv.OPERATION_CHAT,
+    semconv.OPERATION_TEXT_COMPLETION,
+    semconv.OPERATION_SEALED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +54,14 @@ def span_row(span: SpanRecord) -> Row:
 
 
 def request_row(span: SpanRecord) -> Row | None:
-    """Row of the table ``request``, when the span is a gateway's root span of a request for text.
+    """Row of the table ``request``, when the span is a gateway's root span of a request for text,
+    or of a sealed one that it passed on.
 
     TTFT, TPOT and gaps are of streamed requests only: a whole answer has no first token to see.
     """
     if span.service != semconv.SERVICE_GATEWAY or span.kind != "server":
         return None
-    if span.attributes.get(semconv.GEN_AI_OPERATION_NAME) not in _WRITING:
+    if span.attributes.get(semconv.GEN_AI_OPERATION_NAME) not in _TOLD:
         return None
     e2e_ns = span.ended_ns - span.started_ns
     stream = _bool(span, semconv.GEN_AI_REQUEST_STREAM)

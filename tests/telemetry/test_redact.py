@@ -102,6 +102,7 @@ def test_resource_has_its_own_list() -> None:
         "chat",
         "chat smollm2-135m",
         "text_completion m",
+        "sealed",
         "attest worker-0",
         "seal",
         "stream",

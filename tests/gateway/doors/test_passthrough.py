@@ -163,18 +163,28 @@ def test_a_key_of_no_worker(blind: Stack) -> None:
     assert refused(post(blind, b"")) == (400, "decrypt_failed")
 
 
+def ends(stack: Stack) -> list[tuple[object, object]]:
+    """Status and code of every request that has ended."""
+    attributes = [dict(span.attributes or {}) for span in stack.spans("sealed")]
+    names = ("http.response.status_code", "error.type")
+    return [(each[names[0]], each.get(names[1])) for each in attributes]
+
+
 def test_refusals_of_the_worker_come_as_they_are(blind: Stack) -> None:
     sealed = ClientRequest(key_list(blind)[0], rng=os.urandom)
     body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
     assert refused(post(blind, body[:-1])) == (400, "decrypt_failed")
     assert post(blind, body).status_code == 200
     assert refused(post(blind, body)) == (409, "replay_detected")
+    assert {(400, "decrypt_failed"), (409, "replay_detected")} <= set(ends(blind))
 
 
 def test_spans_tell_of_a_sealed_request_and_no_more(blind: Stack) -> None:
     ask(blind)
-    wait_until(lambda: bool(blind.spans("chat")))  # it ends after the last byte
-    attributes = [dict(span.attributes or {}) for span in blind.spans("chat")]
+    wait_until(lambda: bool(blind.spans("sealed")))  # it ends after the last byte
+    attributes = [dict(span.attributes or {}) for span in blind.spans("sealed")]
+    assert {each["gen_ai.operation.name"] for each in attributes} == {"sealed"}
+    assert not blind.spans("chat")
     assert {each["http.route"] for each in attributes} == {"/ohttp"}
     assert not any("gen_ai.request.model" in each for each in attributes)
 
@@ -215,6 +225,7 @@ def test_a_client_that_goes_away_ends_the_work(tmp_path: Path) -> None:
             next(pieces)
             assert stack.worker_stats()["open"] == 1
         wait_until(lambda: stack.worker_stats()["open"] == 0)
+        wait_until(lambda: ends(stack) == [(499, "client_disconnected")])
 
 
 def test_a_worker_that_is_cut_off_leaves_no_whole_answer(tmp_path: Path) -> None:
@@ -231,6 +242,7 @@ def test_a_worker_that_is_cut_off_leaves_no_whole_answer(tmp_path: Path) -> None
             stack.worker.cut()
             with pytest.raises(httpx.RemoteProtocolError):
                 list(pieces)
+        wait_until(lambda: ends(stack) == [(200, "upstream_truncated")])
 
 
 def test_keys_of_a_worker_open_through_its_rotation(tmp_path: Path) -> None:
