@@ -232,7 +232,11 @@ class WorkerDirectory:
                     await node.wake.wait()
 
     async def _refresh(self, node: WorkerNode) -> None:
-        """Single-flight: whoever comes while one runs, waits for that one."""
+        """Single-flight: whoever comes while one runs, waits for that one. Of a worker that was
+        removed there is nothing more to learn.
+        """
+        if node not in self._nodes:
+            return
         if node.refreshing is None or node.refreshing.done():
             node.is_suspect = False
             node.machine = node.machine.begin_refresh()

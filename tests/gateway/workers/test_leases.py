@@ -83,6 +83,21 @@ async def test_a_worker_lives_that_gives_its_evidence_although_a_vendor_is_away(
     assert directory.readiness() is not None
 
 
+async def test_a_worker_that_was_removed_is_asked_no_more(
+    make: Make, worker: ScriptedWorker, clock: Clock
+) -> None:
+    """Its streams still run: one may fall silent, and one may meet another key."""
+    report: list[AttestFacts] = []
+    directory = make(worker, report=report.append)
+    node = await directory.node_for("m")
+    await directory.remove(node)
+    await directory.reattest(node)
+    assert await directory.is_alive(node, since=clock.now + TERM)
+    assert (worker.num_asked, len(report), node.grant) == (1, 1, None)
+    with pytest.raises(GatewayError):
+        directory.require_lease(node)
+
+
 async def test_an_unreachable_worker_keeps_its_lease_to_the_end(
     make: Make, worker: ScriptedWorker, clock: Clock
 ) -> None:
