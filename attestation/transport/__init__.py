@@ -11,6 +11,8 @@ It asks the gateway for Evidence over a fresh nonce, appraises it, and seals eac
 that the Evidence vouches for; nothing is sent before, and nothing to anybody else.
 
 ============  ==============================================================================
+url           where is a gateway asked?
+silence       why did it not give what it was asked for?
 evidence      what does a server send, and which TLS key did the connection use?
 session       what may a client rely on, and until when?
 verify        asks, completes and judges: one session
@@ -38,22 +40,24 @@ from attestation.transport.errors import (
     GatewayUnavailable,
 )
 from attestation.transport.evidence import (
-    API_PREFIX,
-    DEFAULT_PORT,
-    KEYS_PATH,
     MAX_ERROR_BYTES,
     TIMEOUT_S,
     Delivery,
-    EvidenceUrl,
     error_code,
     fetch_evidence,
     fetch_receipt,
-    parse_evidence_url,
 )
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.pinned import ClientCertificate
 from attestation.transport.session import Session
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
+from attestation.transport.url import (
+    API_PREFIX,
+    DEFAULT_PORT,
+    KEYS_PATH,
+    EvidenceUrl,
+    parse_evidence_url,
+)
 from attestation.transport.verify import GatewayVerifier
 
 __all__ = [

@@ -14,10 +14,10 @@ from attestation.fetch.config import url_problem
 from attestation.keyset import Mode
 from attestation.policy import AppraisalPolicy, load_policy
 from attestation.transport.errors import EvidenceRefused
-from attestation.transport.evidence import API_PREFIX, EvidenceUrl, parse_evidence_url
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.pinned import ClientCertificate
 from attestation.transport.transports import AsyncAttestedTransport, AttestedTransport
+from attestation.transport.url import API_PREFIX, EvidenceUrl, parse_evidence_url
 from attestation.transport.verify import GatewayVerifier
 
 TransportT = TypeVar("TransportT", AttestedTransport, AsyncAttestedTransport)

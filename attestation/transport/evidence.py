@@ -6,60 +6,36 @@ by what is returned here.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import re
-import socket
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import httpx
 
 from attestation.certificate import subject_public_key_info
 from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
-from attestation.errors import EvidenceUnavailable, MalformedEvidence, Silence
+from attestation.errors import MalformedEvidence, Silence
 from attestation.model import MAX_BUNDLE_BYTES, Nonce
 from attestation.receipt import MAX_RECEIPT_BYTES
 from attestation.transport.pinned import (
     ClientCertificate,
     client_context,
-    is_pin_mismatch,
     pinned_context,
 )
+from attestation.transport.silence import answering, refused
+from attestation.transport.url import API_PREFIX, KEYS_PATH, EvidenceUrl
 
-API_PREFIX: Final = "/v1"  # where a gateway's API is
-KEYS_PATH: Final = "/.well-known/ohttp-gateway"  # [RFC 9540 sec. 5]
-DEFAULT_PORT: Final = 443
 TIMEOUT_S: Final = 15.0
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_NODES_BYTES: Final = 1024 * 1024
 MAX_NODES: Final = 64  # of which a client looks for one that it may believe
 _CODE = re.compile(r"[a-z0-9_]{1,64}")
 _NODE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # as a gateway's configuration names workers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceUrl:
-    """Where ``{path_prefix}/attestation`` is served; always https."""
-
-    host: str
-    port: int
-    path_prefix: str
-
-    @property
-    def origin(self) -> str:
-        """As people write it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"https://{host}:{self.port}"
-
-    def with_prefix(self, path_prefix: str) -> "EvidenceUrl":
-        """The same server, another path."""
-        return replace(self, path_prefix=path_prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +48,6 @@ class Delivery:
     evidence: bytes
     tls_key_sha256: bytes
     keys: bytes = b""
-
-
-def parse_evidence_url(url: str) -> EvidenceUrl:
-    """``https://host[:port][/prefix]``; port 443 unless it says another.
-
-    Raises: ValueError, which never repeats a password.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, DEFAULT_PORT if parts.port is None else parts.port
-    except ValueError:
-        parts, host, port = urlsplit(""), None, 0
-    is_plain = url.isprintable() and " " not in url and not {"@", "?", "#"} & set(url)
-    if parts.scheme != "https" or not host or not port or not is_plain:
-        raise ValueError("an https URL is needed, like https://127.0.0.1:8443/v1")
-    return EvidenceUrl(host=host, port=port, path_prefix=parts.path.rstrip("/"))
 
 
 def fetch_evidence(
@@ -151,7 +111,7 @@ def fetch_receipt(
     path = f"{source.path_prefix}/receipts/{receipt_id}"
 
     async def fetch() -> bytes:
-        async with _answering(source, timeout_s), client:
+        async with answering(source, timeout_s), client:
             answer = await _get(client, source, path, {})
             return _whole(source, answer, MAX_RECEIPT_BYTES, reason="no_receipt")
 
@@ -183,7 +143,7 @@ def _client(context: ssl.SSLContext, proxy: str | None, timeout_s: float) -> htt
 async def _fetch_nodes(
     client: httpx.AsyncClient, source: EvidenceUrl, timeout_s: float
 ) -> tuple[str, ...]:
-    async with _answering(source, timeout_s), client:
+    async with answering(source, timeout_s), client:
         answer = await _get(client, source, f"{source.path_prefix}/nodes", {})
         body = _whole(source, answer, MAX_NODES_BYTES)
     try:
@@ -192,19 +152,7 @@ async def _fetch_nodes(
         names = [str(entry["id"]) for entry in entries]
         return tuple(name for name in names if _NODE.fullmatch(name))[:MAX_NODES]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
-        raise _refused(source, "a list of workers that is none") from err
-
-
-@contextlib.asynccontextmanager
-async def _answering(source: EvidenceUrl, timeout_s: float) -> AsyncIterator[None]:
-    """Raises: EvidenceUnavailable for whatever keeps an answer from coming whole."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except TimeoutError as err:
-        raise _unanswered(source.origin, f"nothing whole within {timeout_s:g} s") from err
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as err:
-        raise _silence(source.origin, err) from err
+        raise refused(source, "a list of workers that is none") from err
 
 
 async def _fetch(
@@ -217,7 +165,7 @@ async def _fetch(
 ) -> "Delivery":
     hint = "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
     keys = b""
-    async with _answering(source, timeout_s), client:
+    async with answering(source, timeout_s), client:
         answer = await _get(client, source, f"{source.path_prefix}/attestation", params)
         evidence = _whole(source, answer, MAX_BUNDLE_BYTES, hint=hint)
         if with_keys:
@@ -226,7 +174,7 @@ async def _fetch(
     try:
         spki = subject_public_key_info(answer.certificate, what="certificate")
     except MalformedEvidence as err:
-        raise _refused(source, "a certificate that is not X.509") from err
+        raise refused(source, "a certificate that is not X.509") from err
     return Delivery(evidence=evidence, tls_key_sha256=hashlib.sha256(spki).digest(), keys=keys)
 
 
@@ -270,7 +218,7 @@ def _whole(
         said = f"more than {max_bytes} bytes"
     else:
         return answer.body
-    raise _refused(source, said, reason)
+    raise refused(source, said, reason)
 
 
 async def _read(response: httpx.Response) -> bytes:
@@ -281,41 +229,3 @@ async def _read(response: httpx.Response) -> bytes:
         if len(received) > MAX_BUNDLE_BYTES:
             break
     return bytes(received)
-
-
-def _silence(origin: str, err: Exception) -> EvidenceUnavailable:
-    """In plain words: nobody is there, or who is there cannot be believed or is too slow."""
-    if isinstance(err, httpx.TimeoutException):
-        return _unanswered(origin, "too slow")
-    if "CERTIFICATE_VERIFY_FAILED" in str(err):
-        said = "its certificate is not trusted: does it need another CA file?"
-        return _unanswered(origin, said, "not_trusted")
-    if is_pin_mismatch(err):
-        return _unanswered(origin, "its TLS key is not the one that was attested")
-    causes = list(_causes(err))
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        said = f"nobody answers at {origin} (connection refused)"
-        return EvidenceUnavailable(said, reason="no_answer")
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return _unanswered(origin, "nobody knows this name")
-    return _unanswered(origin, type(err).__name__)
-
-
-def _causes(err: BaseException) -> Iterator[BaseException]:
-    """``err`` and what it came from; a library wraps the system's own word several times."""
-    yield err
-    inner = err.exceptions if isinstance(err, BaseExceptionGroup) else ()
-    for cause in (*inner, err.__cause__ or err.__context__):
-        if cause is not None:
-            yield from _causes(cause)
-
-
-def _unanswered(origin: str, said: str, reason: Silence = "no_answer") -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"no answer from {origin}: {said}", reason=reason)
-
-
-def _refused(
-    source: EvidenceUrl, said: str, reason: Silence = "no_evidence"
-) -> EvidenceUnavailable:
-    what = reason.removeprefix("no_")
-    return EvidenceUnavailable(f"no {what} from {source.origin}: {said}", reason=reason)

@@ -14,7 +14,6 @@ from typing import Final, Generic, TypeVar
 import httpx
 
 from attestation.channel import CHUNKED_REQUEST_TYPE, CHUNKED_RESPONSE_TYPE, Rng
-from attestation.transport.evidence import KEYS_PATH, EvidenceUrl
 from attestation.transport.keeper import SessionKeeper
 from attestation.transport.opened import (
     aopened,
@@ -32,6 +31,7 @@ from attestation.transport.sealing import (
     seal,
 )
 from attestation.transport.session import Session
+from attestation.transport.url import KEYS_PATH, EvidenceUrl
 
 _ATTEMPTS: Final = 2
 _LIMITS: Final = httpx.Limits(max_connections=1024, max_keepalive_connections=32)

@@ -23,12 +23,12 @@ from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
 from attestation.transport.evidence import (
     TIMEOUT_S,
     Delivery,
-    EvidenceUrl,
     fetch_evidence,
     fetch_nodes,
 )
 from attestation.transport.pinned import ClientCertificate
 from attestation.transport.session import Judged, Session, mode_of, open_session
+from attestation.transport.url import EvidenceUrl
 
 T = TypeVar("T")
 COLLATERAL_TIMEOUT_S: Final = 10  # of one request to a vendor
