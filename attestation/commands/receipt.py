@@ -1,10 +1,8 @@
 """`starshade receipt`: what did a gateway sign about my request, and is it true?"""
 
 import json
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -12,8 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from attestation.anchors import load_anchors
-from attestation.commands.asking import EvidenceSource, ask
+from attestation.commands.asking import EvidenceSource
 from attestation.commands.common import (
     EXIT_ACCEPT,
     EXIT_FAILED,
@@ -24,64 +21,19 @@ from attestation.commands.common import (
     policy_option,
     read_bounded,
 )
-from attestation.commands.fetching import (
-    FetchOptions,
-    client_certificate_options,
-    fetch_options,
-)
+from attestation.commands.fetching import FetchOptions, client_certificate_options, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
-from attestation.commands.receipt_source import (
-    ReceiptUrl,
-    fetch_receipt,
-    parse_receipt_url,
-    require_api_key,
-)
+from attestation.commands.receipt_judging import SignerEvidence, of_file, of_url, require_complete
+from attestation.commands.receipt_source import parse_receipt_url
 from attestation.commands.render import check_table, plain_text, print_parts, show_verdict, tell
-from attestation.commands.verify import completed_request
-from attestation.endorsement_files import EndorsementFiles
 from attestation.errors import AttestationError, EvidenceUnavailable
 from attestation.fetch.errors import FetchConfigError
-from attestation.judging import Request, judge
-from attestation.keyset import Keyset, parse_keyset
-from attestation.model import (
-    MAX_BUNDLE_BYTES,
-    NONCE_BYTES,
-    AttestationResult,
-    Check,
-    Nonce,
-    parse_bundle,
-    parse_nonce,
-)
+from attestation.model import AttestationResult, Check
 from attestation.policy import AppraisalPolicy
-from attestation.receipt import MAX_RECEIPT_BYTES, SignedReceipt
+from attestation.receipt import SignedReceipt
 from attestation.receipt_checks import MISMATCH, check_receipt, failing_code
 
 MAX_BODY_BYTES = 256 * 1024 * 1024  # of a request or response that is compared
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evidence:
-    """Whose keys count: those of a gateway that is asked, or of Evidence that was kept."""
-
-    url: str | None
-    node: str | None
-    path: Path | None
-    nonce: str | None
-    policy: AppraisalPolicy
-    at: datetime | None
-
-    def of_server(self, served: ReceiptUrl) -> "_Evidence":
-        """The Evidence of whoever gives the receipt out; kept Evidence is of another time."""
-        at = self.at if self.path is None else None
-        return replace(self, url=served.gateway, node=None, path=None, nonce=None, at=at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attested:
-    """A verdict, and the keyset that it accepts."""
-
-    verdict: AttestationResult
-    keyset: Keyset | None
 
 
 @click.group()
@@ -134,7 +86,7 @@ def verify(
     available.
     """
     served = parse_receipt_url(source) if isinstance(source, str) else None
-    evidence = _Evidence(
+    evidence = SignerEvidence(
         url=gateway or (None if served is None else served.gateway),
         node=node,
         path=evidence_path,
@@ -142,15 +94,15 @@ def verify(
         policy=policy,
         at=at,
     )
-    _require_complete(evidence, served, fetching)
+    require_complete(evidence, served, fetching)
     request = _body(request_path, "--request")
     response = _body(response_path, "--response")
     signed: SignedReceipt | None
     try:
         if served is None:
-            signed, attested = _of_file(cast("BinaryIO", source), evidence, fetching)
+            signed, attested = of_file(cast("BinaryIO", source), evidence, fetching)
         else:
-            signed, attested = _of_url(served, evidence, fetching)
+            signed, attested = of_url(served, evidence, fetching)
     except EvidenceUnavailable as err:
         tell_no_verdict(err)
         ctx.exit(code_exit(err.code))
@@ -168,78 +120,6 @@ def verify(
     else:
         _show(signed, verdict, checks)
     ctx.exit(_exit_code(verdict, failing_code(checks)))
-
-
-def _require_complete(
-    evidence: _Evidence, served: ReceiptUrl | None, fetching: FetchOptions
-) -> None:
-    """Raises: UsageError, before anybody is asked."""
-    if evidence.path is not None and evidence.nonce is None:
-        raise click.UsageError("--evidence is judged against the nonce it answers: --nonce")
-    if evidence.path is None and evidence.url is None:
-        raise click.UsageError("whose receipt is it? Give --gateway URL, or --evidence and --nonce")
-    if fetching.is_offline and served is not None:
-        raise click.UsageError("--offline opens no socket, so no URL can be asked")
-    if fetching.is_offline and evidence.path is None:
-        raise click.UsageError("--offline opens no socket: give --evidence and --nonce")
-
-
-def _of_file(
-    file: BinaryIO, evidence: _Evidence, fetching: FetchOptions
-) -> tuple[SignedReceipt, _Attested]:
-    """Raises: AttestationError; FetchConfigError."""
-    signed = SignedReceipt.parse(file.read(MAX_RECEIPT_BYTES + 1))
-    return signed, _judge(evidence, fetching)
-
-
-def _of_url(
-    served: ReceiptUrl, evidence: _Evidence, fetching: FetchOptions
-) -> tuple[SignedReceipt | None, _Attested]:
-    """1. Judge the gateway that has the receipt. 2. When it is accepted, show it the API key.
-    3. Judge whoever signed, if that is another.
-
-    Raises: UsageError: no API key; AttestationError; FetchConfigError.
-    """
-    key, server = require_api_key(), evidence.of_server(served)
-    attested = _judge(server, fetching)  # 1
-    if attested.keyset is None:
-        return None, attested
-    data = fetch_receipt(served, fetching, key=key, pins=attested.keyset.tls_pins)  # 2
-    signed = SignedReceipt.parse(data)
-    return signed, attested if server == evidence else _judge(evidence, fetching)  # 3
-
-
-def _judge(evidence: _Evidence, fetching: FetchOptions) -> _Attested:
-    """Raises: AttestationError."""
-    request = _request(evidence, fetching)
-    verdict = judge("bundle", completed_request("bundle", request, fetching))
-    if not verdict.is_accepted:
-        return _Attested(verdict=verdict, keyset=None)
-    keyset = parse_keyset(parse_bundle(request.evidence).keyset)
-    return _Attested(verdict=verdict, keyset=keyset)
-
-
-def _request(evidence: _Evidence, fetching: FetchOptions) -> Request:
-    tls_key_sha256: bytes | None = None
-    if evidence.path is not None:
-        nonce = parse_nonce(evidence.nonce or "")
-        data = read_bounded(evidence.path, MAX_BUNDLE_BYTES, option="--evidence")
-    else:
-        nonce = Nonce(secrets.token_bytes(NONCE_BYTES))
-        delivery = ask(evidence.url or "", fetching, nonce=nonce, node=evidence.node)
-        data = delivery.evidence
-        tls_key_sha256 = delivery.tls_key_sha256 if evidence.node is None else None
-    return Request(
-        evidence=data,
-        nonce=nonce,
-        files=EndorsementFiles(),
-        jwks=None,
-        nras=None,
-        tls_key_sha256=tls_key_sha256,
-        policy=evidence.policy,
-        anchors=load_anchors(),
-        at=evidence.at or datetime.now(UTC),  # noqa: TID251 - the process edge
-    )
 
 
 def _body(path: Path | None, option: str) -> bytes | None:

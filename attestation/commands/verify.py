@@ -22,11 +22,7 @@ from attestation.commands.common import (
     policy_option,
     read_bounded,
 )
-from attestation.commands.fetching import (
-    FetchOptions,
-    client_certificate_options,
-    fetch_options,
-)
+from attestation.commands.fetching import FetchOptions, client_certificate_options, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.render import show_verdict, tell
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements

@@ -22,11 +22,7 @@ from attestation.channel.keyconfig import MAX_KEY_LIST_BYTES
 from attestation.errors import MalformedEvidence, Silence
 from attestation.model import MAX_BUNDLE_BYTES, Nonce
 from attestation.receipt import MAX_RECEIPT_BYTES
-from attestation.transport.pinned import (
-    ClientCertificate,
-    client_context,
-    pinned_context,
-)
+from attestation.transport.pinned import ClientCertificate, client_context, pinned_context
 from attestation.transport.silence import answering, refused
 from attestation.transport.url import API_PREFIX, KEYS_PATH, EvidenceUrl
 
