@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from runtime.checkpoint import Progress
 from runtime.interfaces import Runner, TokenSampler
 from runtime.models.config import ModelConfig
 from runtime.tokenizer import Tokenizer
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[float], None]
 MAX_EMBEDDED_TOKENS: Final = 8192  # of one text: what embedding models are trained for
 
 

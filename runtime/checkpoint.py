@@ -30,7 +30,7 @@ from runtime.weights.quantize import quantized
 from runtime.weights.source import Floats, TensorSource
 from runtime.weights.stored import StoredTensor
 
-Progress = Callable[[float], None]
+Progress = Callable[[float], None]  # what share is done, 0 to 1
 
 _HASH_CHUNK_BYTES = 1 << 22
 _VOCABULARY_TENSORS = ("token_embd.weight", "output.weight", "output.bias")

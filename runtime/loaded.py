@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from runtime.checkpoint import open_checkpoint
+from runtime.checkpoint import Progress, open_checkpoint
 from runtime.models.config import ModelConfig
 from runtime.tokenizer import Tokenizer
 from runtime.weights.source import TensorSource
 
 WeightsT = TypeVar("WeightsT")
-Progress = Callable[[float], None]
 
 _HASH_RATIO = 0.25  # of the loading time, about
 
