@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.native_models import ISAS, load_native, require_isa
 from tests.support.plans import Chunk, build_plan
-from tests.support.tiny_model import tiny_vocabulary, write_tiny_gguf
+from tests.support.tiny_model import gguf_bytes, tiny_metadata, tiny_tensors, tiny_vocabulary
 
 Floats = npt.NDArray[np.float32]
 BLOCK_SIZE, CONTEXT, NUM_SEQUENCES = 8, 53, 17
@@ -21,7 +21,15 @@ BLOCK_SIZE, CONTEXT, NUM_SEQUENCES = 8, 53, 17
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_gguf(tmp_path_factory.mktemp("invariance") / "tiny.gguf", seed=3)
+    """Of heads that AMX tiles take: multiples of 32."""
+    metadata = tiny_metadata() | {
+        "llama.attention.head_count": 2,
+        "llama.attention.head_count_kv": 1,
+        "llama.rope.dimension_count": 32,
+    }
+    path = tmp_path_factory.mktemp("invariance") / "tiny.gguf"
+    path.write_bytes(gguf_bytes(metadata, tiny_tensors(seed=3)))
+    return path
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -135,19 +135,21 @@ def test_agrees_with_the_formula(shape: tuple[int, int, int, int], isa: str, kv_
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
 @pytest.mark.parametrize("window", [1, 12, 16, 33, 200])
-def test_windows(isa: str, window: int) -> None:
+def test_windows(isa: str, kv_dtype: str, window: int) -> None:
     for shape in (SHAPES[0], SHAPES[3]):
-        case = Case(require_isa(isa), shape, MIXED, kv_dtype="f32", isa=isa)
+        case = Case(require_isa(isa), shape, MIXED, kv_dtype=kv_dtype, isa=isa)
         got, want = case.attend(window=window), case.expected(window=window)
-        assert error(got, want) < TOLERANCES["f32"]
+        assert error(got, want) < TOLERANCES[kv_dtype]
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_soft_caps(isa: str) -> None:
-    case = Case(require_isa(isa), SHAPES[0], MIXED, kv_dtype="f32", isa=isa)
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
+def test_soft_caps(isa: str, kv_dtype: str) -> None:
+    case = Case(require_isa(isa), SHAPES[0], MIXED, kv_dtype=kv_dtype, isa=isa)
     got, want = case.attend(softcap=3.0), case.expected(softcap=3.0)
-    assert error(got, want) < TOLERANCES["f32"]
+    assert error(got, want) < TOLERANCES[kv_dtype]
     assert np.abs(want - case.expected()).max() > 0.1  # the cap was felt
 
 
@@ -158,10 +160,11 @@ def test_large_scores_do_not_overflow(kv_dtype: str) -> None:
     assert np.isfinite(case.attend()).all()
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kv_dtype", TOLERANCES)
-def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str) -> None:
-    native = require_isa("")
-    together = Case(native, SHAPES[0], MIXED, kv_dtype=kv_dtype, num_threads=3)
+def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str, isa: str) -> None:
+    native = require_isa(isa)
+    together = Case(native, SHAPES[0], MIXED, kv_dtype=kv_dtype, isa=isa, num_threads=3)
     want = together.attend()
     for index, (rows, before) in enumerate(MIXED):
         first = int(together.plan.query_starts[index])
@@ -171,7 +174,7 @@ def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str) -> Non
         )
         out = np.empty((rows, together.heads, together.head_dim), np.float32)
         together.pool.attend(
-            native.Cpu(1),
+            native.Cpu(1, isa),
             1,
             together.q[first : first + rows],
             alone.query_starts,
@@ -229,10 +232,13 @@ def test_pools_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("window", [0, 100])
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kv_dtype", TOLERANCES)
-def test_a_row_does_not_depend_on_how_its_sequence_is_cut(kv_dtype: str, window: int) -> None:
-    native = require_isa("")
-    whole = Case(native, SHAPES[0], [(700, 0)], kv_dtype=kv_dtype)
+def test_a_row_does_not_depend_on_how_its_sequence_is_cut(
+    kv_dtype: str, isa: str, window: int
+) -> None:
+    native = require_isa(isa)
+    whole = Case(native, SHAPES[0], [(700, 0)], kv_dtype=kv_dtype, isa=isa)
     want = whole.attend(window=window)
     for start, end in ((699, 700), (255, 257), (300, 700), (10, 11), (512, 520)):
         piece = build_plan(
@@ -241,7 +247,7 @@ def test_a_row_does_not_depend_on_how_its_sequence_is_cut(kv_dtype: str, window:
         )
         out = np.empty((end - start, whole.heads, whole.head_dim), np.float32)
         whole.pool.attend(
-            native.Cpu(1),
+            native.Cpu(1, isa),
             1,
             whole.q[start:end],
             piece.query_starts,
