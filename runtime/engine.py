@@ -5,19 +5,13 @@ that is due, and turns those into text. Nothing here is thread-safe, sleeps or r
 own: whoever owns the thread calls ``step`` while ``has_work``.
 """
 
-import logging
 from collections.abc import Callable
-from collections.abc import Sequence as Rows
-from dataclasses import dataclass
-from traceback import extract_tb
-from typing import Final
 
-from runtime.choice import Chooser, Chosen
+from runtime.choice import Chooser
 from runtime.config import EngineConfig
 from runtime.errors import (
     DuplicateRequest,
     EngineFull,
-    GrammarFailed,
     InvalidConfig,
     InvalidGrammar,
     InvalidPrompt,
@@ -26,29 +20,15 @@ from runtime.errors import (
 )
 from runtime.grammar import GrammarCompiler, GrammarState
 from runtime.interfaces import LogitsT, Runner, TextTokenizer, TokenSampler
-from runtime.live import Advance, Delta, Kept, Live
+from runtime.live import Advance, Delta, Live
 from runtime.logits import TokenHistory
 from runtime.ngram import NgramProposer
 from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
-from runtime.sampler import NonFiniteLogitsError
 from runtime.scheduler import ScheduledStep, Scheduler
-from runtime.sequence import FinishReason, GenerationRequest, Sequence, SequenceStatus
-from runtime.speculation import Drafted, Proposer, Speculator
-
-_FAILURES: Final = frozenset[FinishReason]({"error", "grammar_failed"})
-logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class _StepResult:
-    """What a step came to, as far as its stats want to know."""
-
-    advances: list[Advance]
-    num_sampled: int = 0
-    num_drafted: int = 0
-    num_accepted: int = 0
-    error_type: str | None = None
+from runtime.sequence import GenerationRequest, Sequence, SequenceStatus
+from runtime.settling import Settler, StepResult, log_failure
+from runtime.speculation import Proposer, Speculator
 
 
 class Engine:
@@ -92,6 +72,7 @@ class Engine:
         )
         self._scheduler = Scheduler(config)
         self._live: dict[str, Live] = {}
+        self._settler = Settler(self._scheduler, self._speculator, self._live)
         self._unreported: list[Advance] = []  # of requests that ended between steps
         self._num_steps = 0
         self.max_context_tokens = min(
@@ -130,7 +111,9 @@ class Engine:
         The next ``step`` reports it with finish reason ``"abort"``.
         """
         if request_id in self._live:
-            self._unreported.append(self._finish(request_id, "abort", now_ns=self._clock_ns()))
+            self._unreported.append(
+                self._settler.finish(request_id, "abort", now_ns=self._clock_ns())
+            )
 
     def has_work(self) -> bool:
         return bool(self._live or self._unreported)
@@ -160,11 +143,13 @@ class Engine:
             choice = self._choose(step, lives)
         except Exception as err:  # the runner is a boundary: one bad batch must not stop the rest
             ended_ns = self._clock_ns()
-            result = self._fail(step, err, now_ns=ended_ns)
+            result = self._settler.fail(step, err, now_ns=ended_ns)
         else:
             ended_ns, grammar_ns = self._clock_ns(), choice.grammar_ns
             step_s = (ended_ns - started_ns) / 1e9
-            result = self._commit(step, lives, choice.chosen, step_s=step_s, now_ns=ended_ns)
+            result = self._settler.commit(
+                step, lives, choice.chosen, step_s=step_s, now_ns=ended_ns
+            )
         self._report(step, result, started_ns, ended_ns, grammar_ns)
         return advances + result.advances
 
@@ -207,104 +192,12 @@ class Engine:
         try:
             self._speculator.propose(decoding)
         except Exception as err:  # a proposer is a guest: the batch does without it
-            _log_failure("no drafts", err)
-
-    def _fail(self, step: ScheduledStep, err: Exception, *, now_ns: int) -> _StepResult:
-        _log_failure("batch failed", err)
-        advances = [
-            self._finish(row.sequence.request.request_id, "error", now_ns=now_ns)
-            for row in step.rows
-        ]
-        return _StepResult(advances=advances, error_type=type(err).__name__)
-
-    def _commit(
-        self,
-        step: ScheduledStep,
-        lives: Rows[Live],
-        chosen: Rows[Chosen],
-        *,
-        step_s: float,
-        now_ns: int,
-    ) -> _StepResult:
-        """1. Rows without a token end, so that no key ever leads to what they computed. 2. What of
-        the chosen tokens is output. 3. It is computed. 4. Who goes on, who ends.
-        """
-        result = self._end_broken(lives, chosen, now_ns=now_ns)  # 1
-        kept: list[Kept] = []
-        drafted: list[Drafted] = []
-        for row, live, one in zip(step.sampled, lives, chosen, strict=True):  # 2
-            keeps = _keep(live, one)
-            kept.append(keeps)
-            if one.is_late or keeps.reason in _FAILURES:
-                continue
-            result.num_sampled += len(keeps.token_ids)
-            if row.draft_token_ids:
-                num_drafts, num_accepted = len(row.draft_token_ids), one.num_accepted
-                result.num_drafted += num_drafts
-                result.num_accepted += num_accepted
-                drafted.append(
-                    Drafted(sequence=row.sequence, num_drafts=num_drafts, num_accepted=num_accepted)
-                )
-        self._scheduler.commit(step, [one.token_ids for one in kept], step_s=step_s)  # 3
-        self._speculator.observe(
-            drafted,
-            num_sequences=len(step.rows),
-            step_s=step_s,
-            has_prompts=step.stats.num_prefill_tokens > 0,
-        )
-        for live, one, keeps in zip(lives, chosen, kept, strict=True):  # 4
-            if one.is_late or keeps.reason == "error":
-                continue
-            result.advances.append(self._advance(live, one, keeps, now_ns=now_ns))
-        return result
-
-    def _end_broken(self, lives: Rows[Live], chosen: Rows[Chosen], *, now_ns: int) -> _StepResult:
-        broken = [
-            live.sequence.request.request_id
-            for live, one in zip(lives, chosen, strict=True)
-            if one.failure == "error"
-        ]
-        if not broken:
-            return _StepResult(advances=[])
-        error_type = NonFiniteLogitsError.code
-        logger.error(
-            "logits are not finite", extra={"error_type": error_type, "num_rows": len(broken)}
-        )
-        advances = [self._finish(request_id, "error", now_ns=now_ns) for request_id in broken]
-        return _StepResult(advances=advances, error_type=error_type)
-
-    def _advance(self, live: Live, chosen: Chosen, kept: Kept, *, now_ns: int) -> Advance:
-        sequence = live.sequence
-        request_id = sequence.request.request_id
-        if kept.reason in _FAILURES:
-            return self._finish(request_id, kept.reason, now_ns=now_ns)
-        if sequence.first_token_ns is None:
-            sequence.first_token_ns = now_ns
-        if kept.reason is None:
-            advance = Advance(request_id=request_id, token_ids=kept.token_ids)
-        else:
-            advance = self._finish(request_id, kept.reason, now_ns=now_ns)
-            advance.token_ids = kept.token_ids
-        advance.text, advance.output = kept.text, kept.output
-        if chosen.logprobs:
-            advance.logprobs = chosen.logprobs[: len(kept.token_ids)]
-        return advance
-
-    def _finish(self, request_id: str, reason: FinishReason, *, now_ns: int) -> Advance:
-        sequence = self._live.pop(request_id).sequence
-        self._scheduler.finish(sequence)
-        self._speculator.forget(request_id)
-        return Advance(
-            request_id=request_id,
-            token_ids=(),
-            finish_reason=reason,
-            timing=sequence.timing(finished_ns=now_ns),
-        )
+            log_failure("no drafts", err)
 
     def _report(
         self,
         step: ScheduledStep,
-        result: _StepResult,
+        result: StepResult,
         started_ns: int,
         ended_ns: int,
         grammar_ns: int,
@@ -343,22 +236,3 @@ def _require_fit(runner: Runner[LogitsT], config: EngineConfig) -> None:
         )
     if config.batch_invariant and not getattr(runner, "is_batch_invariant", False):
         raise InvalidConfig("the runner's logits depend on the batch; batch_invariant forbids it")
-
-
-def _keep(live: Live, chosen: Chosen) -> Kept:
-    """What a failed grammar leaves is never output, but its row must go on with something."""
-    if chosen.failure is not None:
-        return Kept(token_ids=tuple(chosen.token_ids), reason=chosen.failure)
-    if chosen.is_late:
-        return Kept(token_ids=(), reason=None)
-    try:
-        return live.keep(chosen.token_ids)
-    except GrammarFailed:
-        return Kept(token_ids=tuple(chosen.token_ids), reason="grammar_failed")
-
-
-def _log_failure(message: str, err: Exception) -> None:
-    # The error's own message may quote a prompt, the place cannot.
-    frame = extract_tb(err.__traceback__)[-1]
-    where = f"{frame.filename}:{frame.lineno}"
-    logger.error(message, extra={"error_type": type(err).__name__, "where": where})
