@@ -14,7 +14,8 @@ class Cpu:
     def __init__(self, num_threads: int, isa: str = "") -> None:
         """``isa`` is one of ``isas()``, empty for the best.
 
-        Raises: ValueError for another, or unless 1 <= num_threads <= 256.
+        Raises: ValueError for another, or unless 1 <= num_threads <= 256; RuntimeError when the
+        system has no more threads.
         """
 
     @property

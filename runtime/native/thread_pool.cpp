@@ -57,12 +57,19 @@ void wake_parked(std::mutex& mutex, std::condition_variable& wake, std::atomic<i
 
 ThreadPool::ThreadPool(std::size_t num_threads)
     : may_spin_(num_threads <= std::thread::hardware_concurrency()), placement_(num_threads) {
-  for (std::size_t thread = 1; thread < num_threads; ++thread) {
-    workers_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (std::size_t thread = 1; thread < num_threads; ++thread) {
+      workers_.emplace_back([this, thread] { work(thread); });
+    }
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true);
   publish();
   for (std::thread& worker : workers_) worker.join();

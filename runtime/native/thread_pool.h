@@ -20,6 +20,7 @@ class ThreadPool {
  public:
   using Body = std::function<void(std::size_t thread, std::size_t num_threads)>;
 
+  // Throws std::system_error when a thread cannot be had.
   explicit ThreadPool(std::size_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -39,6 +40,7 @@ class ThreadPool {
   void work(std::size_t thread);
   std::uint64_t next_job(std::uint64_t seen);
   void publish();
+  void stop();
 
   std::vector<std::thread> workers_;
   bool may_spin_ = false;
