@@ -275,34 +275,37 @@ struct VectorProducts {
   }
 };
 
+// Divides the scratch among the tile's rows; the rest of it is for keys and values to be widened.
+template <class Pairs, class Products>
+Bf16* carve_tile(Tile<Pairs>& tile, uint8_t* scratch) {
+  using Coefficient = typename Pairs::Coefficient;
+  const size_t head_dim = static_cast<size_t>(tile.head_dim);
+  const size_t rows = static_cast<size_t>(Products::padded(tile.rows));
+  const uint8_t* end = scratch + kv_attention_scratch_bytes(tile.rows, head_dim);
+  tile.q = tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
+  if (Pairs::kHasRest) tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
+  tile.weights = tile.weights_rest = carve<Coefficient>(scratch, rows * kKvChunkKeys);
+  if (Products::kWeightsHaveRest) {
+    tile.weights_rest = carve<Coefficient>(scratch, rows * kKvChunkKeys);
+  }
+  tile.scores = carve<float>(scratch, rows * kKvChunkKeys);
+  tile.sums = carve<float>(scratch, rows * head_dim);
+  tile.denominators = carve<float>(scratch, rows * kLanes);
+  tile.maxima = carve<float>(scratch, rows);
+  tile.wholes = carve<float>(scratch, rows * (head_dim + 2));
+  Bf16* widened = carve<Bf16>(scratch, 2 * kKvChunkKeys * head_dim);
+  if (scratch > end) __builtin_trap();  // kv_attention_scratch_bytes does not say what is used here
+  return widened;
+}
+
 template <class Pairs, class Products>
 void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* scratch) {
   const KvLayout& layout = args.layout;
-  const int head_dim = layout.head_dim, group = args.num_heads / layout.num_kv_heads;
+  const int group = args.num_heads / layout.num_kv_heads;
   Tile<Pairs> tile;
-  using Coefficient = typename Pairs::Coefficient;
-  tile.rows = task.num_queries * group, tile.group = group, tile.head_dim = head_dim;
-  const size_t rows = static_cast<size_t>(Products::padded(tile.rows));
+  tile.rows = task.num_queries * group, tile.group = group, tile.head_dim = layout.head_dim;
   tile.softcap = args.softcap;
-  tile.q = reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
-  tile.q_rest = tile.q;
-  if (Pairs::kHasRest) {
-    tile.q_rest =
-        reinterpret_cast<Coefficient*>(carve(scratch, rows * head_dim * sizeof(Coefficient)));
-  }
-  tile.weights =
-      reinterpret_cast<Coefficient*>(carve(scratch, rows * kKvChunkKeys * sizeof(Coefficient)));
-  tile.weights_rest = tile.weights;
-  if (Products::kWeightsHaveRest) {
-    tile.weights_rest =
-        reinterpret_cast<Coefficient*>(carve(scratch, rows * kKvChunkKeys * sizeof(Coefficient)));
-  }
-  tile.scores = reinterpret_cast<float*>(carve(scratch, rows * kKvChunkKeys * 4));
-  tile.sums = reinterpret_cast<float*>(carve(scratch, rows * head_dim * 4));
-  tile.denominators = reinterpret_cast<float*>(carve(scratch, rows * kLanes * 4));
-  tile.maxima = reinterpret_cast<float*>(carve(scratch, rows * 4));
-  tile.wholes = reinterpret_cast<float*>(carve(scratch, rows * (head_dim + 2) * 4));
-  Bf16* widened = reinterpret_cast<Bf16*>(scratch);
+  Bf16* const widened = carve_tile<Pairs, Products>(tile, scratch);
   tile.has_parts = task.end_tile > (task.first_tile / kPartTiles + 1) * kPartTiles;
   take_queries(args, task, tile);
   const Products products{tile, widened};

@@ -26,9 +26,10 @@ struct Tile {
   bool has_parts;
 };
 
-inline uint8_t* carve(uint8_t*& scratch, size_t num_bytes) {
-  uint8_t* piece = scratch;
-  scratch += (num_bytes + 63) / 64 * 64;
+template <class Item>
+inline Item* carve(uint8_t*& scratch, size_t count) {
+  Item* piece = reinterpret_cast<Item*>(scratch);
+  scratch += (count * sizeof(Item) + 63) / 64 * 64;
   return piece;
 }
 
