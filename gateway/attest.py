@@ -38,7 +38,8 @@ from attestation.model import (
 )
 from attestation.strict_json import JsonObject
 from gateway.collateral import Completed, Completer
-from gateway.observe import AttestFacts, Clocks
+from gateway.facts import AttestFacts
+from gateway.observe import Clocks
 from gateway.problems import GatewayError
 from gateway.sealed import StaleKey, WorkerClient, open_exchange, read_bounded
 from gateway.trust import Trust

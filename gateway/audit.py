@@ -19,7 +19,7 @@ from gateway.audit_head import HeadFile
 from gateway.db import audit as table
 from gateway.db.checked import RowDamaged
 from gateway.db.writer import DatabaseWriter, WriterFull
-from gateway.observe import AttestFacts
+from gateway.facts import AttestFacts
 from telemetry.metrics import NS_PER_S
 
 _log = logging.getLogger(__name__)

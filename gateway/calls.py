@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from gateway import sse
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError, is_known_code
 
 MAX_ANSWER_BYTES: Final = sse.MAX_EVENT_BYTES  # of one that is whole, or the event that ends it

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway import sse
 from gateway.calls import EventUse, public_code, take_usage
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError, openai_body
 
 

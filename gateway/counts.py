@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 OK: Final = "ok"

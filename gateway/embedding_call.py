@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gateway import sse
 from gateway.calls import Call, EventUse, take_usage
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.schemas.embeddings import embedding_inner_body, validate_embedding_request
 from telemetry import semconv

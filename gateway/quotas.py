@@ -13,8 +13,8 @@ from typing import Final
 from gateway import gcra
 from gateway.auth import Principal, TenantLimits
 from gateway.calls import Call
+from gateway.facts import RequestFacts
 from gateway.gcra import Rate
-from gateway.observe import RequestFacts
 from gateway.problems import GatewayError
 
 ASSUMED_OUTPUT_TOKENS: Final = 256  # of an answer that the client sets no bound to

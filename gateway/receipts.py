@@ -32,7 +32,7 @@ from gateway.auth import Principal
 from gateway.db import receipts as table
 from gateway.db.receipts import Intent
 from gateway.db.writer import DatabaseWriter, WriterFull
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError
 from telemetry.metrics import NS_PER_S
 

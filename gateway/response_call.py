@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls import Call, EventUse, public_code, take_usage
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError
 from gateway.response_errors import error_event
 from gateway.schemas.responses import response_inner_body, validate_response_request

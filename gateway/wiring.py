@@ -37,10 +37,11 @@ from gateway.db.writer import DatabaseWriter
 from gateway.doors.edge import EdgeDoors
 from gateway.doors.wiring import build_doors
 from gateway.drain import Drain
+from gateway.facts import AttestFacts
 from gateway.files import locked, make_private_dir, write_atomic
 from gateway.lifecycle import Lifecycle
 from gateway.limits import RequestLimits
-from gateway.observe import AttestFacts, Clocks, Tracing
+from gateway.observe import Clocks, Tracing
 from gateway.problems import GatewayError
 from gateway.process import (
     GuestOpener,

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from attestation.channel import KeyConfig, Lease, LeaseMachine
 from attestation.keyset import Mode
 from attestation.receipt import Revocation
-from gateway.observe import AttestFacts
+from gateway.facts import AttestFacts
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
 from gateway.worker_load import Breaker, WorkerLoad, expected_ttft_ns

@@ -17,8 +17,9 @@ from typing import Final
 
 from attestation.channel import LeaseMachine, LeaseState, NoUsableLease
 from attestation.receipt import Revocation
+from gateway.facts import AttestFacts
 from gateway.faults import describe_fault
-from gateway.observe import AttestFacts, Clocks
+from gateway.observe import Clocks
 from gateway.problems import GatewayError
 from gateway.worker_load import Ticket
 from gateway.worker_node import (

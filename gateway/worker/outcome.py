@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.observe import EngineFacts
+from gateway.facts import EngineFacts
 from gateway.problems import GatewayError
 from gateway.worker.inner import InnerRequest
 from runtime import Delta, SequenceTiming

@@ -15,7 +15,7 @@ from gateway.calls import MAX_ANSWER_BYTES
 from gateway.chat_call import CHAT_PATH
 from gateway.completion_call import COMPLETIONS_PATH
 from gateway.embedding_call import EMBEDDINGS_PATH
-from gateway.observe import EngineFacts
+from gateway.facts import EngineFacts
 from gateway.problems import GatewayError
 from gateway.response_call import RESPONSES_PATH
 from gateway.worker.bridge import EngineBridge, Generation

@@ -17,7 +17,7 @@ import httpx
 from gateway import sse
 from gateway.calls import MALFORMED, MAX_ANSWER_BYTES, Call, too_large_an_answer
 from gateway.endpoints import ENDPOINTS
-from gateway.observe import EngineFacts
+from gateway.facts import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.response_call import RESPONSES_PATH
 from gateway.schemas.wire import parse_object

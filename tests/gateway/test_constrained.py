@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.observe import EngineFacts
+from gateway.facts import EngineFacts
 from gateway.worker.bridge import EngineBridge
 from gateway.worker.inner import InnerRequest
 from gateway.worker.job import ServedModel

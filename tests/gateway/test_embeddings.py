@@ -10,7 +10,7 @@ import pytest
 
 from gateway.calls import MALFORMED
 from gateway.embedding_call import EmbeddingReader, embedding_call
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError
 from gateway.schemas.embeddings import parse_embedding_request
 from gateway.worker.embeddings import MAX_TOKENS, embed

@@ -11,7 +11,7 @@ from gateway.auth import Principal, Scope, TenantLimits
 from gateway.calls import Call, take_usage
 from gateway.chat_call import chat_call
 from gateway.db import TenantStore, open_engine
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.problems import GatewayError
 from gateway.quotas import (
     ASSUMED_OUTPUT_TOKENS,

@@ -8,7 +8,7 @@ import pytest
 from gateway.calls import MALFORMED, AnswerReader, EventUse
 from gateway.chat_call import chat_reader
 from gateway.completion_call import completion_call
-from gateway.observe import RequestFacts
+from gateway.facts import RequestFacts
 from gateway.response_call import ResponseReader
 from telemetry.timeline import RequestTimeline
 

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.observe import AttestFacts, Clocks
+from gateway.facts import AttestFacts
+from gateway.observe import Clocks
 from gateway.workers import WorkerDirectory
 from tests.gateway.workers.scripted import DRAIN_S, Clock, Make, ScriptedWorker
 

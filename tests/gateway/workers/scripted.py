@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from attestation.channel import Lease, ServerKey
-from gateway.observe import AttestFacts
+from gateway.facts import AttestFacts
 from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
 from gateway.worker_node import Grant, VerdictRefused

@@ -4,7 +4,7 @@ import asyncio
 
 from attestation.channel import ServerKey
 from gateway.drain import Drain
-from gateway.observe import AttestFacts
+from gateway.facts import AttestFacts
 from gateway.worker_load import FAILURES_TO_OPEN
 from gateway.workers import LAST_RETRY
 from tests.gateway.test_relay import make_exchange

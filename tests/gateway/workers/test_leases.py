@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.observe import AttestFacts
+from gateway.facts import AttestFacts
 from gateway.problems import GatewayError
 from gateway.worker_node import NoVerdict
 from tests.gateway.workers.scripted import (
