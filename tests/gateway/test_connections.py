@@ -252,8 +252,8 @@ def test_an_idle_tls_connection_holds_little(tmp_path: Path) -> None:
                 len(item._ssl_buffer)  # type: ignore[attr-defined]
                 for item in gc.get_objects()
                 if type(item) is asyncio.sslproto.SSLProtocol  # isinstance would wake lazy proxies
-                and item._server_side  # type: ignore[attr-defined]
-                and type(item._app_protocol) is HastyProtocol  # type: ignore[attr-defined]
+                and item._server_side
+                and type(item._app_protocol) is HastyProtocol
             ]
     assert held
     assert max(held) <= TLS_BUFFER_BYTES
