@@ -7,7 +7,6 @@ of PSS over the process's tree.
 import contextlib
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from runtime.bench.load import Job
 from runtime.bench.machine import process_tree, pss_bytes
 from runtime.tokenizer import Tokenizer
 from tests.bench.subjects import REPOSITORY, PeerFailed
+from tests.support.servers import free_port
 
 START_TIMEOUT_S = 300.0
 _POLL_S = 0.05
@@ -114,12 +114,6 @@ def running(kind: ServerKind, tokenizer: Tokenizer, log: Path) -> Iterator[Runni
         if watcher is not None:
             watcher.join()
         _stop(process)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _wait(

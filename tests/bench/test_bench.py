@@ -12,10 +12,11 @@ from runtime.bench.load import Job
 from runtime.bench.report import Row
 from tests.bench.__main__ import main
 from tests.bench.llama_cpp import LlamaCpp, find_program, requantized, speeds
-from tests.bench.servers import ServerKind, free_port, llama_server, running
+from tests.bench.servers import ServerKind, llama_server, running
 from tests.bench.serving import merged
 from tests.bench.subjects import PeerFailed, run_command
 from tests.bench.table import Samples
+from tests.support.servers import free_port
 from tests.support.tiny_model import write_tiny_gguf
 
 LLAMA_BENCH = """\

@@ -19,7 +19,7 @@ import httpx
 from gateway.config import StarshadeConfig
 from gateway.tls import ensure_certificates
 from tests.gateway.support import make_config, make_key, wait_until
-from tests.gateway.test_up import free_port
+from tests.support.servers import free_port
 from tests.support.tiny_model import gguf_bytes, tiny_metadata, tiny_tensors
 
 CONTEXT_TOKENS: Final = 8192  # room for a stream that is still running when somebody dies

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli_support import ExitCode
 from tests.gateway.support import wait_until
-from tests.gateway.test_up import free_port
+from tests.support.servers import free_port
 
 PATIENCE_S = 30.0
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -34,16 +33,9 @@ from gateway.sockets import SocketTaken, listen_tcp, listen_unix
 from gateway.startup import Probes, Started, wait_until_ready
 from gateway.tls import ensure_certificates, server_context
 from gateway.up import child_environment, roles, supervise, up
-from tests.support.servers import ServerThread
+from tests.support.servers import ServerThread, free_port
 
 LOOPBACK = "127.0.0.1"
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

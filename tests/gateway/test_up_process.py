@@ -21,7 +21,8 @@ from gateway.probes import client_context
 from gateway.sockets import listen_tcp
 from tests.gateway.stand_in import MAX_MISSES, NAMES, PROBE_INTERVAL_S, SLOW_PIECE_S, SLOW_PIECES
 from tests.gateway.test_supervisor import is_running, wait_for
-from tests.gateway.test_up import LOOPBACK, free_port
+from tests.gateway.test_up import LOOPBACK
+from tests.support.servers import free_port
 
 REPO = Path(__file__).resolve().parents[2]
 STARTED = re.compile(r"^(\d+) \w+ starts$", re.MULTILINE)

@@ -14,7 +14,7 @@ import pytest
 from gateway import roles, servers
 from gateway.whereabouts import Address, as_it_runs, find, noted
 from tests.gateway.support import make_config
-from tests.gateway.test_up import free_port
+from tests.support.servers import free_port
 
 
 @pytest.fixture

@@ -111,6 +111,13 @@ class ServerThread:
         asyncio.run(serve())
 
 
+def free_port() -> int:
+    """That nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _listen(uds: Path | None) -> socket.socket:
     if uds is None:
         listener = socket.create_server(("127.0.0.1", 0))

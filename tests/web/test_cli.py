@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.gateway.test_up import free_port
+from tests.support.servers import free_port
 from tests.web.test_ingest import CANARY, PROTOBUF, export
 
 PATIENCE_S = 30.0

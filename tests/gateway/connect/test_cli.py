@@ -16,8 +16,8 @@ from gateway.connect.target import find_key
 from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.support import wait_until
-from tests.gateway.test_up import free_port
 from tests.support.attested_gateway import Running
+from tests.support.servers import free_port
 
 
 def run(*arguments: str, **environ: str | None) -> Result:

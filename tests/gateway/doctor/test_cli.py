@@ -16,8 +16,8 @@ from gateway.doctor import cli, machine, remote
 from gateway.doctor.finding import Finding, ok, wrong
 from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
-from tests.gateway.test_up import free_port
 from tests.support.attested_gateway import running_gateway
+from tests.support.servers import free_port
 from tests.support.tls import require_client_of, self_signed
 
 

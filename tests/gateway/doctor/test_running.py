@@ -11,7 +11,7 @@ from gateway.doctor.running import Asked
 from gateway.probes import NO_ANSWER, Answer
 from gateway.sockets import listen_tcp
 from tests.gateway.support import make_config
-from tests.gateway.test_up import free_port
+from tests.support.servers import free_port
 
 READY = Answer(status=200, body={"status": "ready", "model": "hash"})
 
