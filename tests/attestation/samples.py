@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from attestation.anchors import load_anchors
 from attestation.appraise import appraise
+from attestation.errors import PolicyViolation
 from attestation.evidence import make_bundle
 from attestation.fake import FakeTee
 from attestation.fake.pki import TCB_SIGNER_NAME
@@ -18,6 +19,16 @@ from attestation.tdx.endorsements import TdxCollateral
 AT = datetime(2026, 12, 1, 12, 0, 0, tzinfo=UTC)
 NONCE = Nonce(bytes(range(32)))
 OTHER_NONCE = Nonce(bytes(range(1, 33)))
+
+
+class Refuse:
+    """A rule that no claims follow."""
+
+    name = "refuse"
+    passed = ""
+
+    def require(self, claims: object) -> None:
+        raise PolicyViolation("claims", "never good")
 
 
 def keyset(

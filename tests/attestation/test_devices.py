@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from attestation import devices
 from attestation.devices import gpu_facts, nras_facts, verify_token
 from attestation.draft import Draft
-from attestation.errors import MalformedEvidence, PolicyViolation
+from attestation.errors import MalformedEvidence
 from attestation.model import AttestationResult, GpuEndorsements, GpuEntry
 from attestation.nras.device import DeviceClaims
 from attestation.nras.token import NrasClaims
@@ -24,7 +24,7 @@ from tests.attestation.nvidia.claims import (
     switch_rims,
 )
 from tests.attestation.nvidia.device import FWID, NONCE, FakeDevice, blackwell, hopper, pem, switch
-from tests.attestation.samples import AT
+from tests.attestation.samples import AT, Refuse
 from tests.attestation.sessions import (
     DEVICE_NONCE,
     all_anchors,
@@ -99,7 +99,7 @@ def test_a_token_gives_its_claims() -> None:
 
 def test_a_token_is_judged_by_its_own_section() -> None:
     policy = relaxed()
-    refusing = replace(policy, rules={**policy.rules, "nras": (_Refuse(),)})
+    refusing = replace(policy, rules={**policy.rules, "nras": (Refuse(),)})
     empty = replace(policy, rules={**policy.rules, "nras": ()})
 
     refused = judge_bundle(bundle(nras=token()), policy=refusing)
@@ -107,14 +107,6 @@ def test_a_token_is_judged_by_its_own_section() -> None:
     assert refused.submods["nras"].status == "contraindicated"
     unmeasured = judge_bundle(bundle(nras=token()), policy=empty)
     assert any(gap.startswith(_UNMEASURED) for gap in unmeasured.not_covered)
-
-
-class _Refuse:
-    name = "refuse"
-    passed = ""
-
-    def require(self, claims: object) -> None:
-        raise PolicyViolation("claims", "never good")
 
 
 def test_facts_of_a_gpu_and_of_a_switch() -> None:

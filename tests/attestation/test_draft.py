@@ -33,7 +33,7 @@ from attestation.tdx.rules import TcbStatusAllowed
 from tests.attestation.nitro.judging import VERIFIER
 from tests.attestation.nitro.samples import AT as NITRO_AT
 from tests.attestation.nitro.samples import good_document
-from tests.attestation.samples import AT
+from tests.attestation.samples import AT, Refuse
 from tests.attestation.sessions import (
     FACTS,
     Peer,
@@ -256,19 +256,11 @@ def test_a_session_is_judged_by_the_policy() -> None:
     needs_gpu = judge_session(Peer("dstack").session(), policy=relaxed(gpu="required"))
     needs_token = judge_session(Peer("dstack").session(), policy=relaxed(nras="required"))
     policy = relaxed()
-    refusing = replace(policy, rules={**policy.rules, "tdx": (_Refuse(),)})
+    refusing = replace(policy, rules={**policy.rules, "tdx": (Refuse(),)})
 
     assert "requires GPU evidence and" in str(needs_gpu.checks)
     assert "requires NRAS token and" in str(needs_token.checks)
     assert judge_session(Peer("dstack").session(), policy=refusing).code == "claims"
-
-
-class _Refuse:
-    name = "refuse"
-    passed = ""
-
-    def require(self, claims: object) -> None:
-        raise PolicyViolation("claims", "never good")
 
 
 def test_the_steps_that_are_remembered_are_few() -> None:

@@ -19,7 +19,7 @@ from attestation.fake import FakeTee
 from attestation.model import AttestationResult
 from attestation.policy import load_policy
 from attestation.registry import bundle_kind, evidence_kind
-from tests.attestation.samples import AT, evidence, failures, judge
+from tests.attestation.samples import AT, Refuse, evidence, failures, judge
 from tests.attestation.sessions import all_anchors, bundle, gpu_entry, judge_bundle, relaxed, token
 
 _NO_GPU = "gpu: no GPU evidence came along, so work on a GPU would not be attested"
@@ -134,19 +134,11 @@ def test_a_bare_quote_without_anything_expected_is_not_fresh() -> None:
 
 def test_a_bare_quote_that_the_policy_refuses() -> None:
     policy = load_policy("development")
-    strict = replace(policy, rules={**policy.rules, "tdx": (_Refuse(),)})
+    strict = replace(policy, rules={**policy.rules, "tdx": (Refuse(),)})
 
     assert _judge_quote(policy=strict).code == "claims"
     assert _judge_quote(expected_report_data=bytes(64)).code == "report_data"
     assert _judge_quote(expected_report_data=bytes(63)).code == "nonce_length"
-
-
-class _Refuse:
-    name = "refuse"
-    passed = ""
-
-    def require(self, claims: object) -> None:
-        raise PolicyViolation("claims", "never good")
 
 
 def test_evidence_that_cannot_be_read_has_a_verdict_too() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,10 @@ from gateway.auth import (
     is_tenant_name,
     tenant_in_spans,
 )
-from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, migrate, open_engine
+from gateway.db import ApiKeyStore, KeyNotFound, TenantStore
 from gateway.problems import GatewayError
 from telemetry import semconv
 from telemetry.redact import allowed_attributes
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
-    migrate(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine
 
 from gateway.auth import TenantLimits, hash_key
-from gateway.db import ApiKeyStore, TenantStore, migrate, open_engine
+from gateway.db import ApiKeyStore, TenantStore
 from gateway.db.engine import writing
 from gateway.db.receipts import (
     Intent,
@@ -24,14 +23,6 @@ from gateway.db.receipts import (
 from gateway.keys_cli import keys
 
 ID, OTHER_ID = "a" * 32, "b" * 32
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
-    migrate(engine)
-    yield engine
-    engine.dispose()
 
 
 def execute(engine: Engine, statement: str) -> None:

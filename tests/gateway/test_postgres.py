@@ -24,7 +24,7 @@ from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, audit, migrate, op
 from gateway.db.models import Base
 from telemetry.db.engine import _MIGRATION_LOCK
 from tests.gateway.support import make_key, running_stack
-from tests.support.postgres import running_postgres
+from tests.support.postgres import fresh_database, running_postgres
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,8 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def url(server: str) -> Iterator[str]:
-    """An empty database."""
-    admin = open_engine(server).execution_options(isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text("CREATE DATABASE fresh"))
-    yield server.replace("/postgres?", "/fresh?")
-    with admin.connect() as connection:
-        connection.execute(text("DROP DATABASE fresh WITH (FORCE)"))
-    admin.dispose()
+    with fresh_database(server) as url:
+        yield url
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -33,8 +35,9 @@ from attestation.evidence import QuotingTee, make_bundle
 from attestation.fake import FakeTee
 from attestation.keyset import Mode, OhttpKey, TlsKey, build_keyset
 from attestation.model import parse_nonce
+from attestation.transport import attested_client
 from tests.support.servers import ServerThread
-from tests.support.tls import key_sha256, server_context
+from tests.support.tls import key_sha256, self_signed, server_context
 
 Answer = Callable[[bhttp.Request], Awaitable[tuple[int, AsyncIterator[bytes]]]]
 
@@ -182,3 +185,19 @@ def running_gateway(certificate: tuple[Path, Path]) -> Iterator[Running]:
     with ServerThread(gateway, context=context) as server:
         url = f"https://127.0.0.1:{server.port}/v1"
         yield Running(gateway=gateway, url=url, ca_file=certificate[0], tls=context)
+
+
+def client_of(running: Running, **options: Any) -> httpx.Client:
+    given = {"policy": "development", "ca_file": running.ca_file, **options}
+    return attested_client(running.url, **given)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def running(certificate: tuple[Path, Path]) -> Iterator[Running]:
+    with running_gateway(certificate) as running:
+        yield running

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 _INSTALLED = "/usr/lib/postgresql/*/bin"
 _OPTIONS = "-c listen_addresses= -c fsync=off -c max_connections=20 -c unix_socket_directories={}"
@@ -38,6 +39,18 @@ def running_postgres() -> Iterator[str]:
             _run(user, *control, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def fresh_database(server: str) -> Iterator[str]:
+    """The URL of an empty database of this server."""
+    admin = create_engine(server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text("CREATE DATABASE fresh"))
+    yield server.replace("/postgres?", "/fresh?")
+    with admin.connect() as connection:
+        connection.execute(text("DROP DATABASE fresh WITH (FORCE)"))
+    admin.dispose()
 
 
 def _programs() -> Path | None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine
 
 from telemetry.db.models import Base
-from tests.support.postgres import running_postgres
+from tests.support.postgres import fresh_database, running_postgres
 from tests.telemetry.test_queries import *  # noqa: F403 - the tests are what is imported
 
 
@@ -21,13 +21,8 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def database_url(server: str) -> Iterator[str]:
     """In the place of the SQLite file."""
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text("CREATE DATABASE fresh"))
-    yield server.replace("/postgres?", "/fresh?")
-    with admin.connect() as connection:
-        connection.execute(text("DROP DATABASE fresh WITH (FORCE)"))
-    admin.dispose()
+    with fresh_database(server) as url:
+        yield url
 
 
 def test_migrations_build_the_models(engine: Engine) -> None:

@@ -1,13 +1,10 @@
 """A gateway that opens nothing: is each worker behind it verified, and is it told the key alone?"""
 
-from typing import Any
-
-import httpx
 import pytest
 
 from attestation.channel import ServerKey
-from attestation.transport import EvidenceRefused, GatewayUnavailable, attested_client
-from tests.support.attested_gateway import Running
+from attestation.transport import EvidenceRefused, GatewayUnavailable
+from tests.support.attested_gateway import Running, client_of
 
 SECRET = "the-canary-sings-at-noon"
 
@@ -17,11 +14,6 @@ def blind(running: Running) -> Running:
     running.gateway.mode = "pass-through"
     running.gateway.workers = ("worker-0", "worker-1")
     return running
-
-
-def client_of(running: Running, **options: Any) -> httpx.Client:
-    given = {"policy": "development", "ca_file": running.ca_file, **options}
-    return attested_client(running.url, **given)
 
 
 def test_the_credential_is_outside_and_all_else_inside(blind: Running) -> None:

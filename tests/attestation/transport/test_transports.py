@@ -25,15 +25,10 @@ from attestation.transport import (
 )
 from attestation.transport.opened import VERDICT
 from attestation.transport.pinned import PinnedContext, pinned_context
-from tests.support.attested_gateway import AttestedGateway, Running
+from tests.support.attested_gateway import AttestedGateway, Running, client_of
 from tests.support.tls import require_client_of, self_signed
 
 SECRET = "the-canary-sings-at-noon"
-
-
-def client_of(running: Running, **options: Any) -> httpx.Client:
-    given = {"policy": "development", "ca_file": running.ca_file, **options}
-    return attested_client(running.url, **given)
 
 
 def async_client_of(running: Running, **options: Any) -> httpx.AsyncClient:
