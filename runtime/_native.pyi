@@ -123,8 +123,11 @@ class KvPool:
         scale: float,
         softcap: float = 0.0,
         window: int = 0,
+        of_prompts: bool = False,
     ) -> None:
         """Fill ``out`` (T, H, D) as ``runtime.kernels.paged_attention`` says; float32.
+
+        ``of_prompts``: by the kernel that prompts take, which is another where there are tiles.
 
         Raises: ValueError when arrays contradict each other; IndexError for unknown blocks.
         """

@@ -6,8 +6,8 @@
 #endif
 
 #define STARSHADE_ISA_OF(isa)                                                                  \
-  {#isa, isa::matmul_kernels(), isa::kv_attention, isa::kv_write, isa::kv_merge,               \
-   &isa::row_kernels, &isa::probe_kernels}
+  {#isa,          isa::matmul_kernels(), isa::kv_attention,  isa::kv_attention,                \
+   isa::kv_write, isa::kv_merge,         &isa::row_kernels, &isa::probe_kernels}
 
 namespace starshade {
 namespace {
@@ -33,8 +33,7 @@ std::vector<Isa> find() {
       isas.push_back(STARSHADE_ISA_OF(avx512vnni));
       isas.back().name = "avx512amx";
       isas.back().matmul = avx512amx::matmul_kernels();
-      isas.back().kv_attention = avx512amx::kv_attention;
-      isas.back().kv_merge = avx512amx::kv_merge;
+      isas.back().kv_attention_of_prompts = avx512amx::kv_attention;
       isas.back().probe = &avx512amx::probe_kernels;
     }
 #endif

@@ -13,7 +13,12 @@ namespace starshade {
 struct Isa {
   const char* name;
   MatmulKernels matmul;
-  KvAttentionKernel kv_attention;
+  KvAttentionKernel kv_attention;  // of generated tokens: a few rows that wait for memory
+  KvAttentionKernel kv_attention_of_prompts;
+
+  KvAttentionKernel attention_for(const KvAttentionTask& task) const {
+    return task.is_prompt ? kv_attention_of_prompts : kv_attention;
+  }
   KvWriteKernel kv_write;
   KvMergeKernel kv_merge;
   const RowKernels* rows;

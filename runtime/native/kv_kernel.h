@@ -37,6 +37,7 @@ struct KvAttentionTask {
   int32_t first_position;    // of the first query
   int32_t kv_head;
   int32_t first_tile, end_tile;
+  bool is_prompt;
   // Null: the result goes to `out`. Else (queries, group, 2 + D): maximum (of scores times
   // log2 e), denominator and undivided sums, to be merged with other tasks' tiles.
   float* partial;

@@ -196,7 +196,8 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
   std::atomic<std::int64_t>& next = next_task_[std::size_t(layer)];
   const auto num_tasks = std::int64_t(plan.tasks().size());
   for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
-    isa_.kv_attention(args, plan.tasks()[std::size_t(task)], self.aligned_scratch());
+    const KvAttentionTask& found = plan.tasks()[std::size_t(task)];
+    isa_.attention_for(found)(args, found, self.aligned_scratch());
   }
   threads_.barrier();
   // 4. Output projection into the residual stream.

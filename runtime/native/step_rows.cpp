@@ -77,16 +77,20 @@ void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
   }
   const std::int32_t* copy = block_ids_.data() + block_ids_.size();
   block_ids_.insert(block_ids_.end(), table, table + used);
-  sequence_of.insert(sequence_of.end(), std::size_t(rows), std::int32_t(sequences.size()));
-  sequences.push_back({first_row, std::int32_t(rows), first_position, copy});
   const std::int64_t left = std::int64_t{arrays.prompt_lens[index]} - first_position;
-  const std::int64_t of_prompt = std::clamp(left, std::int64_t{0}, rows);
-  add_rows(of_prompt, true);
-  add_rows(rows - of_prompt, false);
+  const auto of_prompt = std::int32_t(std::clamp(left, std::int64_t{0}, rows));
+  add_rows({first_row, of_prompt, first_position, copy, true});
+  add_rows({first_row + of_prompt, std::int32_t(rows) - of_prompt, first_position + of_prompt, copy,
+            false});
 }
 
-void StepRows::add_rows(std::int64_t num_rows, bool is_prompt) {
-  while (num_rows > 0) {
+void StepRows::add_rows(const SequenceRows& rows) {
+  if (rows.num_queries == 0) return;
+  sequence_of.insert(sequence_of.end(), std::size_t(rows.num_queries),
+                     std::int32_t(sequences.size()));
+  sequences.push_back(rows);
+  const bool is_prompt = rows.is_prompt;
+  for (std::int64_t num_rows = rows.num_queries; num_rows > 0;) {
     const std::int64_t first = blocks.empty() ? 0 : blocks.back().end;
     const std::int64_t most = is_prompt ? kPromptBlockRows : kBlockRows;
     const bool goes_on = !blocks.empty() && blocks.back().is_prompt == is_prompt &&
@@ -134,7 +138,7 @@ void AttentionPlan::make(const StepRows& rows, const KvLayout& layout, std::int3
         for (std::int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
           tasks_.push_back({sequence.block_ids, sequence.first_row + first, end - first,
                             first_position, kv_head, std::max(start, first_tile),
-                            std::min(start + part_tiles, end_tile), nullptr});
+                            std::min(start + part_tiles, end_tile), sequence.is_prompt, nullptr});
           partial_of_.push_back(num_parts == 1 ? -1 : num_partial_floats_);
           if (num_parts > 1) num_partial_floats_ += part_floats;
         }

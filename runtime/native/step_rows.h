@@ -26,10 +26,12 @@ struct StepLimits {
   std::int64_t vocab_size, num_blocks, block_size, max_positions;
 };
 
+// Rows of a sequence that lie one after the other, of its prompt or after it.
 struct SequenceRows {
   std::int64_t first_row;
   std::int32_t num_queries, first_position;
   const std::int32_t* block_ids;  // into the step's own copy
+  bool is_prompt;
 };
 
 // Neighbouring rows that are multiplied alike: tokens of prompts, or generated ones.
@@ -53,13 +55,13 @@ class StepRows {
 
   std::vector<std::int32_t> token_ids, positions, logits_rows;
   std::vector<std::int64_t> slots;
-  std::vector<SequenceRows> sequences;  // those with rows, in order
+  std::vector<SequenceRows> sequences;  // those with rows, in order; twice where both kinds are
   std::vector<std::int32_t> sequence_of;  // by row: index into sequences
   std::vector<RowBlock> blocks;           // all rows, in order
 
  private:
   void take_sequence(const StepArrays& arrays, const StepLimits& limits, std::int64_t index);
-  void add_rows(std::int64_t num_rows, bool is_prompt);
+  void add_rows(const SequenceRows& rows);
 
   std::vector<std::int32_t> block_ids_;
 };
