@@ -8,7 +8,7 @@ request comes: `keep` sees to that.
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from attestation.channel import KeyConfig, KeyOffer, KeyRing, RotationEvent, ServerKeys
@@ -22,7 +22,7 @@ _LATE_S: Final = 0.001  # asyncio's timers may be this early
 
 
 class ChannelKeys:
-    """On the event loop only, but for `published` and `attested`."""
+    """On the event loop only, but for `published`, `attested` and `changes_at`."""
 
     def __init__(
         self,
@@ -40,6 +40,12 @@ class ChannelKeys:
         self._on_rotated = on_rotated
         self._replay = ReplayGuard()
         self._utc_now = utc_now
+        self._changes_at = self._next_change_at()
+
+    @property
+    def changes_at(self) -> datetime:
+        """When Pending becomes Active next, as it was foreseen at the last rotation."""
+        return self._changes_at
 
     @property
     def ring(self) -> KeyRing:
@@ -86,4 +92,8 @@ class ChannelKeys:
         for key_id in event.erased:
             self._replay.forget_key(key_id)
         _log.debug("channel keys rotated", extra={"erased": len(event.erased)})
+        self._changes_at = self._next_change_at()
         self._on_rotated(event)
+
+    def _next_change_at(self) -> datetime:
+        return self._utc_now() + timedelta(seconds=self._ring.next_change_in_s)

@@ -92,8 +92,10 @@ class PassThroughDoors:
         return ()
 
     @property
-    def next_change_in_s(self) -> float:
-        return 0.0
+    def changes_at(self) -> datetime:
+        """Nothing here rotates: the next full hour."""
+        hour = self._utc_now().replace(minute=0, second=0, microsecond=0)
+        return hour + timedelta(hours=1)
 
     async def key_list(self, model: str | None) -> KeyList:
         """Keys of verified workers, those with the fewest open requests first.

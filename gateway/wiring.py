@@ -6,7 +6,6 @@ import os
 import random
 import secrets
 import time
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -281,7 +280,7 @@ def _gateway_attester(
             policy_sha256=trust.current.policy.sha256,
             weights_sha256=tuple(sorted(filter(None, weights))),
             ohttp=tuple(doors.attested()),
-            lifetime=KEYSET_LIFETIME + timedelta(seconds=doors.next_change_in_s),
+            not_after=doors.changes_at + KEYSET_LIFETIME,
             tls=tuple(
                 TlsKey(spki_sha256=spki_sha256, host=host) for host in config.gateway.hostnames
             ),

@@ -30,8 +30,10 @@ class EdgeDoors(Protocol):
         ...
 
     @property
-    def next_change_in_s(self) -> float:
-        """For how long `attested` stays as it is, so that the keyset's digest may."""
+    def changes_at(self) -> datetime:
+        """Until then `attested` and this stay as they are, so that the keyset's digest may; from
+        any thread.
+        """
         ...
 
     async def key_list(self, model: str | None) -> KeyList:

@@ -43,8 +43,8 @@ class TerminatingDoors:
         return self.keys.attested()
 
     @property
-    def next_change_in_s(self) -> float:
-        return self.keys.ring.next_change_in_s
+    def changes_at(self) -> datetime:
+        return self.keys.changes_at
 
     async def key_list(self, model: str | None) -> KeyList:
         """The Active and Pending keys, the one to use first; they are for every model."""
@@ -69,4 +69,4 @@ class TerminatingDoors:
         await self.keys.keep()
 
     def _listed(self, body: bytes) -> KeyList:
-        return KeyList(body=body, fresh_s=self.next_change_in_s)
+        return KeyList(body=body, fresh_s=self.keys.ring.next_change_in_s)

@@ -36,6 +36,7 @@ class AttestedFacts:
     receipt: tuple[ReceiptKey, ...] = ()
     build: Mapping[str, str] = field(default_factory=dict)
     lifetime: timedelta = KEYSET_LIFETIME
+    not_after: datetime | None = None  # instead, where the keyset's digest is to stay as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Attester:
     def _keyset(self, at: datetime) -> JsonObject:
         facts = self.facts()
         return build_keyset(
-            not_after=at + facts.lifetime,
+            not_after=facts.not_after or at + facts.lifetime,
             replica=facts.replica,
             mode=facts.mode,
             ohttp=facts.ohttp,

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,19 @@ def test_a_replay_is_known_until_its_key_is_erased() -> None:
     now_s[0] = 20.0
     assert key_id not in keys.opening()
     keys.require_new(key_id, b"enc", date=None)
+
+
+def test_the_next_change_is_foreseen_once_a_rotation() -> None:
+    """The keyset's digest hangs on it, and two clocks never tell quite the same."""
+    now_s, now = [0.0], [NOW]
+    keys = ChannelKeys(clock_s=lambda: now_s[0], utc_now=lambda: now[0], period_s=10)
+    assert keys.changes_at == NOW + timedelta(seconds=10)
+    now_s[0], now[0] = 5.0, NOW + timedelta(seconds=5.1)
+    keys.opening()
+    assert keys.changes_at == NOW + timedelta(seconds=10)
+    now_s[0], now[0] = 10.0, NOW + timedelta(seconds=10.1)
+    keys.opening()
+    assert keys.changes_at == NOW + timedelta(seconds=20.1)
 
 
 async def test_keys_rotate_without_any_request() -> None:

@@ -6,11 +6,13 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from attestation.binding import keyset_digest
 from attestation.channel import (
     CHUNKED_REQUEST_TYPE,
     PLAIN_REQUEST_TYPE,
@@ -152,6 +154,22 @@ def test_weights_that_are_insisted_on_are_the_workers(
     body = sealed.seal_message(bhttp.serialize_request(inner(blind)))
     answer = post(blind, body, **{"starshade-pin": f"weights_sha256={weights}"})
     assert answer.status_code == status, answer.text
+
+
+def test_the_keyset_can_be_insisted_on_for_a_while(
+    blind: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = blind.gateway.app.services
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    now = start
+    monkeypatch.setattr(services.doors, "_utc_now", lambda: now)
+    seen = keyset_digest(
+        blind.client.get("/v1/attestation", params={"nonce": NONCE}).json()["keyset"]
+    ).hex()
+    now = start + timedelta(minutes=59.9)
+    assert services.attester.keyset_sha256() == seen
+    now = start + timedelta(minutes=60)
+    assert services.attester.keyset_sha256() != seen
 
 
 def test_a_key_of_no_worker(blind: Stack) -> None:
