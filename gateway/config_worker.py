@@ -74,7 +74,8 @@ class WorkerSettings:
     key_rotation_s: Annotated[
         int,
         Key(
-            "How long a channel key is the one to seal to; it opens for as long again.",
+            "How long a channel key is the one to seal to; it opens for as long again. A gateway "
+            "in pass-through mode needs the value of its workers.",
             rules.between(2, 86_400),
         ),
     ] = 300

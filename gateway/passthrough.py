@@ -42,19 +42,21 @@ from gateway.workers import WorkerDirectory
 
 MEDIA_TYPES: Final = (CHUNKED_REQUEST_TYPE, PLAIN_REQUEST_TYPE)
 T = TypeVar("T")
-KEY_MEMORY: Final = timedelta(seconds=600)  # two periods: for so long a key opens after it was seen
 
 
 @dataclass(slots=True)
 class KeyRoutes:
     """Which worker has which key id; where two have the same, the one that had it first."""
 
+    memory: timedelta  # for so long a key opens after it was seen
     _seen: dict[int, tuple[str, datetime]] = field(default_factory=dict)
 
     def learn(self, nodes: Sequence[WorkerNode], now: datetime) -> None:
         """Takes up what the workers attested last, and forgets what cannot open any more."""
         self._seen = {
-            key_id: (name, at) for key_id, (name, at) in self._seen.items() if now - at < KEY_MEMORY
+            key_id: (name, at)
+            for key_id, (name, at) in self._seen.items()
+            if now - at < self.memory
         }
         for node in nodes:
             for config in _for_clients(node.grant):
@@ -80,13 +82,15 @@ class PassThroughDoors:
         utc_now: Callable[[], datetime],
         deadline_s: float,
         silence_s: float,
+        rotation_s: float,
     ) -> None:
+        """`rotation_s` is the workers' own."""
         self._directory = directory
         self._drain = drain
         self._utc_now = utc_now
         self._deadline_s = deadline_s
         self._silence_s = silence_s
-        self._routes = KeyRoutes()
+        self._routes = KeyRoutes(memory=timedelta(seconds=2 * rotation_s))
 
     def attested(self) -> Sequence[OhttpKey]:
         return ()

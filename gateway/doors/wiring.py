@@ -39,6 +39,7 @@ def build_doors(
             utc_now=utc_now,
             deadline_s=settings.request_deadline_s,
             silence_s=settings.worker_silence_s,
+            rotation_s=config.worker.key_rotation_s,
         )
     keys = ChannelKeys(
         clock_s=time.monotonic,

@@ -279,6 +279,22 @@ def test_keys_of_a_worker_open_through_its_rotation(tmp_path: Path) -> None:
         assert refused(answer) == (400, "key_config_error")
 
 
+def test_a_key_is_known_for_as_long_as_its_worker_opens_with_it(tmp_path: Path) -> None:
+    period_s = 3600
+    with running_stack(
+        tmp_path, gateway__mode="pass-through", worker__key_rotation_s=period_s
+    ) as stack:
+        app, worker = stack.gateway.app, stack.worker.app
+        (node,) = app.services.directory.nodes
+        first = key_list(stack)[0]
+        rotate(stack.worker, worker.state.keys, seconds=period_s)
+        stack.gateway.run(app.services.directory.reattest(node))
+        assert first not in key_list(stack)
+        utc_now = app.services.doors._utc_now
+        app.services.doors._utc_now = lambda: utc_now() + timedelta(seconds=period_s)
+        assert ask(stack, first).status == 200
+
+
 def test_a_worker_that_is_not_verified_gets_nothing(tmp_path: Path) -> None:
     with running_stack(tmp_path, gateway__mode="pass-through") as stack:
         config = key_list(stack)[0]
