@@ -13,9 +13,10 @@ from gateway import sse
 from gateway.calls import MAX_ANSWER_BYTES, Call
 from gateway.chat_call import CHAT_PATH, chat_reader
 from gateway.drain import Drain
+from gateway.exchange import Exchange
 from gateway.observe import Clocks, RequestTrace, Tracing
 from gateway.problems import GatewayError
-from gateway.relay import Exchange, Relay
+from gateway.relay import Relay
 from gateway.sealed import SealedExchange, truncated
 from gateway.workers import WorkerDirectory
 

@@ -13,8 +13,8 @@ import pytest
 from attestation.channel import LeaseMachine
 from gateway.app import GatewayApp
 from gateway.drain import Drain
+from gateway.exchange import Exchange
 from gateway.problems import GatewayError
-from gateway.relay import Exchange
 from gateway.sealed import SealedExchange
 from gateway.worker_load import Ticket, WorkerLoad
 from gateway.worker_node import WorkerAttestation, WorkerNode
