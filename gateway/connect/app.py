@@ -73,8 +73,9 @@ class ConnectApp:
             return
         after_s = RAN_OUT_S if refused.code in RAN_OUT_CODES else 0.0
         interrupt = partial(self._forwarder.streams.interrupt, refusal(refused), after_s=after_s)
-        self._loop.call_soon_threadsafe(self._watch.wake.set)
-        self._loop.call_soon_threadsafe(interrupt)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it every answer
+            self._loop.call_soon_threadsafe(self._watch.wake.set)
+            self._loop.call_soon_threadsafe(interrupt)
 
     async def _end_lapsed(self) -> None:
         """Until cancelled: answers under a verdict that nobody renewed end in a while."""
