@@ -5,7 +5,6 @@ Between them can stand a proxy that records every byte, or changes an answer.
 """
 
 import contextlib
-import datetime as dt
 import socket
 import ssl
 import threading
@@ -23,10 +22,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from attestation import collect
 from attestation.evidence import QuotingTee
 from gateway.config import StarshadeConfig
-from gateway.tls import ensure_certificates, server_context
+from gateway.tls import server_context
 from gateway.wiring import build_gateway_app
 from gateway.worker.wiring import build_worker_app
-from tests.gateway.support import make_config, make_key, wait_until
+from tests.gateway.support import prepare, wait_until
 from tests.support.servers import ServerThread
 
 Answer = tuple[str, bytes]  # media type and body
@@ -248,9 +247,8 @@ def installation(
     where `worker.tee` is `auto`, `server` what the gateway runs in.
     """
     run_dir = state_dir / "run"
-    run_dir.mkdir(parents=True, mode=0o700)
     near, far = run_dir / "worker-0.sock", run_dir / "behind.sock"
-    config = make_config(
+    config, key = prepare(
         state_dir,
         **{
             "worker__model": str(model),
@@ -260,10 +258,6 @@ def installation(
             **flags,
         },
     )
-    config.paths.tls_dir.mkdir(mode=0o700)
-    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - tests are a process edge
-    ensure_certificates(config.paths, config.gateway.hostnames, at=now)
-    key = make_key(config, tenant="acme")
     gateway_spans, worker_spans = InMemorySpanExporter(), InMemorySpanExporter()
     gateway = ServerThread(
         build_gateway_app(config, exporter=None if exports else gateway_spans),

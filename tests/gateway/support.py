@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,16 @@ def make_config(state_dir: Path, **flags: object) -> StarshadeConfig:
     return load_config(flags=defaults | given, environ={})
 
 
+def prepare(state_dir: Path, **flags: object) -> tuple[StarshadeConfig, str]:
+    """The same with the folders and certificates of an installation, and a key of `acme`."""
+    config = make_config(state_dir, **flags)
+    for folder in (config.paths.run_dir, config.worker.socket.parent, config.paths.tls_dir):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = datetime.now(UTC)  # noqa: TID251 - tests are a process edge
+    ensure_certificates(config.paths, config.gateway.hostnames, at=now)
+    return config, make_key(config, tenant="acme")
+
+
 @dataclass
 class Stack:
     """A running gateway, its worker, and what they exported."""
@@ -227,12 +237,7 @@ def running_stack(
 
     `open_guest` is the machine's TEE where `worker.tee` is `auto`.
     """
-    import datetime as dt
-
-    config = make_config(tmp_path, **flags)
-    config.worker.socket.parent.mkdir(parents=True, exist_ok=True)
-    config.paths.tls_dir.mkdir(exist_ok=True)
-    ensure_certificates(config.paths, ("localhost",), at=dt.datetime.now(dt.UTC))  # noqa: TID251
+    config, key = prepare(tmp_path, **flags)
     engine = engine or HashEngine()
     gateway_spans, worker_spans = InMemorySpanExporter(), InMemorySpanExporter()
     worker_app = make_worker_app(config, engine, worker_spans, open_guest)
@@ -240,7 +245,6 @@ def running_stack(
     gateway_socket = config.paths.run_dir / "gateway.sock"
     gateway_app = build_gateway_app(config, exporter=gateway_spans, open_guest=open_guest)
     gateway = ServerThread(gateway_app, uds=None if is_tcp else gateway_socket)
-    key = make_key(config, tenant="acme")
     uds = None if is_tcp else str(gateway_socket)
     base_url = f"http://127.0.0.1:{gateway.port}" if is_tcp else "http://gateway"
     headers = {"authorization": f"Bearer {key}"}

@@ -4,7 +4,6 @@ go on cut in time?
 
 import asyncio
 import contextlib
-import datetime as dt
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,15 +16,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from attestation.receipt import Receipt, Revocation, SignedReceipt
 from gateway.app import GatewayApp
 from gateway.attest import LiveAttestation
-from gateway.tls import ensure_certificates
 from gateway.wiring import build_gateway_app
 from gateway.worker_node import VerdictRefused, WorkerNode
 from tests.gateway.support import (
     HashEngine,
     chat_body,
     make_config,
-    make_key,
     make_worker_app,
+    prepare,
     wait_until,
 )
 from tests.support.servers import ServerThread
@@ -72,10 +70,7 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     sockets = [tmp_path / "run" / f"w-{number}.sock" for number in range(2)]
-    sockets[0].parent.mkdir()
-    config = make_config(tmp_path, gateway__workers=tuple(f"unix:{path}" for path in sockets))
-    config.paths.tls_dir.mkdir()
-    ensure_certificates(config.paths, ("localhost",), at=dt.datetime.now(dt.UTC))  # noqa: TID251
+    config, key = prepare(tmp_path, gateway__workers=tuple(f"unix:{path}" for path in sockets))
     engines = [HashEngine(step_s=STEP_S), HashEngine(step_s=STEP_S)]
     workers = []
     for number, (path, engine) in enumerate(zip(sockets, engines, strict=True)):
@@ -83,7 +78,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         workers.append(ServerThread(make_worker_app(own, engine, InMemorySpanExporter()), uds=path))
     gateway_socket = tmp_path / "run" / "gateway.sock"
     gateway = ServerThread(build_gateway_app(config), uds=gateway_socket)
-    headers = {"authorization": f"Bearer {make_key(config, tenant='acme')}"}
+    headers = {"authorization": f"Bearer {key}"}
     transport = httpx.HTTPTransport(uds=str(gateway_socket))
     with contextlib.ExitStack() as stack:
         for worker in workers:

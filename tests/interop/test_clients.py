@@ -4,7 +4,6 @@ Each runs in an environment of its own (`make interop` makes it) against a real 
 whose keys rotate under it, asks whole and streamed, and must not see one failure.
 """
 
-import datetime as dt
 import json
 import os
 import shutil
@@ -18,15 +17,14 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.app import GatewayApp
-from gateway.tls import ensure_certificates, server_context
+from gateway.tls import server_context
 from gateway.wiring import build_gateway_app
 from tests.gateway.support import (
     MODEL,
     HashEngine,
     edge_keys,
-    make_config,
-    make_key,
     make_worker_app,
+    prepare,
     wait_until,
 )
 from tests.support.resources import interop_dir
@@ -50,20 +48,16 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    config = make_config(
+    config, key = prepare(
         tmp_path_factory.mktemp("interop"),
         gateway__key_rotation_s=ROTATION_S,
         worker__key_rotation_s=ROTATION_S,
     )
-    config.worker.socket.parent.mkdir(parents=True)
-    config.paths.tls_dir.mkdir()
-    ensure_certificates(config.paths, ("localhost",), at=dt.datetime.now(dt.UTC))  # noqa: TID251
     worker = ServerThread(
         make_worker_app(config, HashEngine(), InMemorySpanExporter()), uds=config.worker.socket
     )
     app = build_gateway_app(config, exporter=InMemorySpanExporter())
     gateway = ServerThread(app, context=server_context(config.paths))
-    key = make_key(config, tenant="acme")
     with worker, gateway:
         wait_until(lambda: app.services.directory.readiness() is None)
         yield Served(f"https://localhost:{gateway.port}", config.paths.ca_cert, key, app)
