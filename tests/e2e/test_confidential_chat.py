@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -177,15 +178,23 @@ def test_a_client_that_leaves_frees_its_blocks(running: Installation) -> None:
     with running.http() as client:
         answer = client.post("/v1/chat/completions", json=running.body(ignore_eos=True))
     assert answer.status_code == 200
-    step = running.worker_get("/stats").json()["step"]
-    assert (step["num_running"], step["num_used_blocks"]) == (0, 0)
+
+    def held() -> tuple[int, int]:
+        step = running.worker_get("/stats").json()["step"]
+        return step["num_running"], step["num_used_blocks"]
+
+    wait_until(lambda: held() == (0, 0))
     wait_until(lambda: "client_disconnected" in running.exported())
 
 
 def test_a_client_that_leaves_a_whole_answer_frees_its_blocks(running: Installation) -> None:
     body = running.body(max_tokens=8000, ignore_eos=True)
-    with running.http() as client, pytest.raises(httpx.ReadTimeout):
-        client.post("/v1/chat/completions", json=body, timeout=0.05)
+    patience = httpx.Timeout(60, read=1)
+    with running.http() as client, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.post, "/v1/chat/completions", json=body, timeout=patience)
+        wait_until(lambda: running.worker_get("/stats").json()["open"] == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            asked.result()
     wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)
 
 

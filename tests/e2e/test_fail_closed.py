@@ -66,7 +66,7 @@ def test_auto_finds_no_tee_and_says_so(tmp_path: Path, tiny_model: Path) -> None
         ) as running,
         running.http() as client,
     ):
-        wait_until(lambda: running.worker_get("/readyz").json()["status"] == "failed")
+        wait_until(lambda: running.worker_get("/readyz").json()["status"] == "failed", timeout_s=60)
         assert running.worker_get("/readyz").json()["code"] == "tee_unavailable"
         evidence = running.worker_get("/attestation", nonce="ab" * 32)
         assert (evidence.status_code, evidence.json()["code"]) == (503, "tee_unavailable")

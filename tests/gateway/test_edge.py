@@ -20,6 +20,7 @@ from tests.gateway.support import (
     error_of,
     events_of,
     running_stack,
+    wait_until,
 )
 
 NONCE = "ab" * 32
@@ -36,7 +37,7 @@ def _still_serving(stack: Stack) -> Iterator[None]:
     """Whatever a test sent, the next request is answered, and nothing is left running."""
     yield
     assert stack.chat().status_code == 200
-    assert stack.worker_stats()["open"] == 0
+    wait_until(lambda: stack.worker_stats()["open"] == 0)
 
 
 def refused(response: httpx.Response, status: int, code: str, param: str | None = None) -> None:

@@ -26,7 +26,7 @@ from tests.gateway.test_relay import END, TEXT, make_exchange
 NODE = WorkerNode(
     name="w", attestation=cast(WorkerAttestation, None), machine=LeaseMachine(node="w")
 )
-SILENCE_S = 0.05
+SILENCE_S = 0.2
 
 
 class ScriptedDirectory:

@@ -31,15 +31,20 @@ def _ask(
 
 
 def test_first_token_and_gaps_follow_the_servers_schedule(certificate: tuple[Path, Path]) -> None:
-    results = _ask(certificate, Schedule(ttft_s=0.05, gap_s=0.02, num_tokens=16), times=4)
+    results = _ask(certificate, Schedule(ttft_s=0.05, gap_s=0.02, num_tokens=16), times=6)
     warm = results[1:]  # the first opens the connection
-    ttft_s = [(out.facts.text_chunks_ns[0] - sent_ns) / 1e9 for sent_ns, out in warm]
-    chunks = [out.facts.text_chunks_ns for _, out in warm]
-    gaps_s = [(b - a) / 1e9 for c in chunks for a, b in pairwise(c)]
-    # A client that reads blocks reports 0.35 s and gaps of zero; scheduling noise is a few ms.
-    assert 0.049 <= statistics.median(ttft_s) < 0.075
-    assert statistics.median(gaps_s) == pytest.approx(0.02, abs=0.004)
-    assert sum(gap < 0.001 for gap in gaps_s) <= len(gaps_s) * 0.05
+    # A client that reads blocks reports 0.35 s and gaps of zero, of each; a busy machine of some.
+    assert any(_is_on_schedule(sent_ns, outcome) for sent_ns, outcome in warm)
+
+
+def _is_on_schedule(sent_ns: int, outcome: StreamOutcome) -> bool:
+    chunks_ns = outcome.facts.text_chunks_ns
+    gaps_s = [(b - a) / 1e9 for a, b in pairwise(chunks_ns)]
+    return (
+        0.049 <= (chunks_ns[0] - sent_ns) / 1e9 < 0.075
+        and statistics.median(gaps_s) == pytest.approx(0.02, abs=0.004)
+        and sum(gap_s < 0.001 for gap_s in gaps_s) <= len(gaps_s) * 0.05
+    )
 
 
 def test_usage_and_finish_are_read(certificate: tuple[Path, Path]) -> None:
