@@ -5,8 +5,8 @@ import asyncio
 from attestation.channel import ServerKey
 from gateway.drain import Drain
 from gateway.facts import AttestFacts
+from gateway.leases import LAST_RETRY
 from gateway.worker_load import FAILURES_TO_OPEN
-from gateway.workers import LAST_RETRY
 from tests.gateway.test_relay import make_exchange
 from tests.gateway.workers.scripted import (
     TERM,
