@@ -58,6 +58,8 @@ def upstream_body(body: bytes, *, dialect: str, cache_salt: bytes) -> bytes:
     """
     members: Members = json.loads(body)
     DIALECTS[dialect](members)
+    if not members.get("tools", True):  # vLLM refuses a list without any
+        del members["tools"]
     if cache_salt:
         members["cache_salt"] = cache_salt.hex()
     if "stream_options" in members:

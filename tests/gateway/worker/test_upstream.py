@@ -318,6 +318,12 @@ def test_sglang_has_its_own_words_and_no_choices() -> None:
     assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "guided_choice")
 
 
+def test_no_tools_are_not_a_list_without_any() -> None:
+    """vLLM answers 400 to an empty one, which is what a response without tools has."""
+    body = upstream_body(b'{"tools": [], "n": 1}', dialect="vllm", cache_salt=b"")
+    assert json.loads(body) == {"n": 1}
+
+
 @pytest.mark.parametrize("good", ["unix:/s", "http://127.0.0.1:8000", "http://[::1]:1"])
 def test_plaintext_stays_on_this_machine(good: str) -> None:
     assert upstream_address(good) is None
