@@ -17,7 +17,7 @@ constexpr int kPanelRows = kTileRows;
 constexpr int64_t kAhead = 3;  // groups that the tile unit is ahead
 constexpr int64_t kRing = 4;   // groups of products that are kept, more than kAhead; a power of two
 // Below, unpacking and starting the tiles costs more than they save.
-constexpr int64_t kFewestPanelRows = 12;
+constexpr int64_t kFewestPanelRows = 16;
 constexpr int64_t kMostPanelInputs = 8192;  // a tile of weights is staged on the stack
 constexpr int64_t kMostParts = kMostPanelInputs / kGroup * 2;
 constexpr int64_t kBlockPanels = 8;  // panels whose scales are at hand while all tiles pass

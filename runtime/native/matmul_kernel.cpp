@@ -68,6 +68,7 @@ void int8_tiles(const MatmulArgs& args) {
     int64_t row = 0;
     for (; row + 8 <= args.num_rows; row += 8) int8_block<F, 8>(args, first, end, row);
     for (; row + 4 <= args.num_rows; row += 4) int8_block<F, 4>(args, first, end, row);
+    for (; row + 2 <= args.num_rows; row += 2) int8_block<F, 2>(args, first, end, row);
     for (; row < args.num_rows; ++row) int8_block<F, 1>(args, first, end, row);
   }
 }
