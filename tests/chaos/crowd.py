@@ -81,13 +81,13 @@ async def slow_head(crowd: Crowd, come: Callable[[], None]) -> None:
 
 
 async def slow_body(crowd: Crowd, come: Callable[[], None]) -> None:
-    """R-U-Dead-Yet: a whole head, then one byte of the body it promised."""
+    """R-U-Dead-Yet: a whole head, then one byte of the body it promised.
+
+    With a tenant's key, since without one it is refused before its body and holds nothing.
+    """
     reader, writer = await crowd.connect()
     try:
-        head = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        )
-        writer.write(head + b"Content-Length: 100000\r\n\r\n")
+        writer.write(crowd.head() + b"Content-Length: 100000\r\n\r\n")
         come()
         await _drip(reader, writer, b"{" * 100_000)
     finally:
