@@ -16,8 +16,6 @@ namespace {
 // 6 keys (16 pairs of items x 16 tokens), 7 values (8 pairs of tokens x 16 items).
 class TileProducts {
  public:
-  // Products are cheap here: weights, like queries, are sums of two bf16.
-  static constexpr bool kWeightsHaveRest = true;
   static constexpr int kStep = 32;  // items of a query per tile; a head is a multiple of it
 
   // Rows in equal blocks, the last of which may reach past the end: room for that many is needed.
@@ -86,7 +84,6 @@ class TileProducts {
     const size_t stride = size_t(tile_.head_dim) * sizeof(Bf16);
     for (int d = 0; d < tile_.head_dim; d += kStep) {
       score_step(chunk, tile_.q + row * tile_.head_dim + d, stride, d);
-      score_step(chunk, tile_.q_rest + row * tile_.head_dim + d, stride, d);
     }
     float* to = tile_.scores + row * kKvChunkKeys;
     _tile_stored(0, to, kKvChunkKeys * 4);
@@ -122,7 +119,6 @@ class TileProducts {
       if (num_seen[t] == 0) continue;
       const uint8_t* values = chunk.values[t] + int64_t{d} * 4;
       add_step<SLICES>(tile_.weights + row * kKvChunkKeys + t * kLanes, values, stride);
-      add_step<SLICES>(tile_.weights_rest + row * kKvChunkKeys + t * kLanes, values, stride);
     }
     _tile_stored(0, sums, stride);
     _tile_stored(1, sums + kLanes, stride);

@@ -120,7 +120,7 @@ struct Add {
 
 // Scores of one row become weights; earlier sums are rescaled to the new maximum. The row sees
 // the positions first .. end - 1.
-template <bool HAS_REST, class Pairs>
+template <class Pairs>
 void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool masked, int32_t first,
                 int32_t end) {
   Vec scores[kChunkTiles];
@@ -142,12 +142,8 @@ void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool maske
   const float chunk_maximum = maximum(best);
   const float new_maximum = chunk_maximum > old_maximum ? chunk_maximum : old_maximum;
   auto* weights = tile.weights + row * kKvChunkKeys;
-  auto* rest = tile.weights_rest + row * kKvChunkKeys;
   if (new_maximum == kMinusInfinity) {  // nothing seen so far
-    for (int t = 0; t < kChunkTiles; t += 2) {
-      Pairs::put(weights + t * kLanes, Vec{}, Vec{});
-      if (HAS_REST) Pairs::put(rest + t * kLanes, Vec{}, Vec{});
-    }
+    for (int t = 0; t < kChunkTiles; t += 2) Pairs::put(weights + t * kLanes, Vec{}, Vec{});
     return;
   }
   Vec total = load(tile.denominators + row * kLanes);
@@ -162,18 +158,12 @@ void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool maske
     const Vec first = exp2<Pairs::kDegree>(scores[t] - new_maximum);
     const Vec second = exp2<Pairs::kDegree>(scores[t + 1] - new_maximum);
     Pairs::put(weights + t * kLanes, first, second);
-    if (HAS_REST) {
-      Pairs::put_rest(rest + t * kLanes, first, second);
-      total += first + second;
-    } else {
-      total = Pairs::add_weights(total, weights + t * kLanes);
-    }
+    total = Pairs::add_weights(total, weights + t * kLanes);
     if (chunk.value_scales[t] == nullptr) continue;
     // A lane that is not seen may have any scale.
     const Vec scaled = first == Vec{} ? Vec{} : first * load(chunk.value_scales[t]);
     const Vec next = second == Vec{} ? Vec{} : second * load(chunk.value_scales[t + 1]);
     Pairs::put(weights + t * kLanes, scaled, next);
-    if (HAS_REST) Pairs::put_rest(rest + t * kLanes, scaled, next);
   }
   store(tile.denominators + row * kLanes, total);
 }
@@ -264,7 +254,6 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
 // The products of queries with keys, and of weights with values, by vectors.
 template <class Pairs>
 struct VectorProducts {
-  static constexpr bool kWeightsHaveRest = false;
   VectorProducts(const Tile<Pairs>& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Tile<Pairs>& tile;
@@ -284,10 +273,7 @@ Bf16* carve_tile(Tile<Pairs>& tile, uint8_t* scratch) {
   const uint8_t* end = scratch + kv_attention_scratch_bytes(tile.rows, head_dim);
   tile.q = tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
   if (Pairs::kHasRest) tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
-  tile.weights = tile.weights_rest = carve<Coefficient>(scratch, rows * kKvChunkKeys);
-  if (Products::kWeightsHaveRest) {
-    tile.weights_rest = carve<Coefficient>(scratch, rows * kKvChunkKeys);
-  }
+  tile.weights = carve<Coefficient>(scratch, rows * kKvChunkKeys);
   tile.scores = carve<float>(scratch, rows * kKvChunkKeys);
   tile.sums = carve<float>(scratch, rows * head_dim);
   tile.denominators = carve<float>(scratch, rows * kLanes);
@@ -324,7 +310,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
     for (int row = 0; row < tile.rows; ++row) {
       const int32_t position = task.first_position + row / group;
       const int32_t first = args.window == 0 ? 0 : position - args.window + 1;
-      soften_row<Products::kWeightsHaveRest>(tile, chunk, row, masked, first, position + 1);
+      soften_row(tile, chunk, row, masked, first, position + 1);
     }
     int num_seen[kChunkTiles];
     for (int t = 0; t < kChunkTiles; ++t) {

@@ -47,7 +47,7 @@ struct KvAttentionTask {
 // Blocks of up to 16 rows may pad them by one less than there are blocks.  The kernel's carve_tile
 // checks that it needs no more.
 constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
-  return (rows + rows / 16) * (head_dim * 12 + kKvChunkKeys * 10 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
+  return (rows + rows / 16) * (head_dim * 12 + kKvChunkKeys * 8 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
 }
 
 using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);

@@ -17,7 +17,6 @@ struct Tile {
   Coefficient* q;        // (rows, D), scaled
   Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
   Coefficient* weights;  // (rows, kKvChunkKeys)
-  Coefficient* weights_rest;  // (rows, kKvChunkKeys): likewise, if the products take it
   float* scores;         // (rows, kKvChunkKeys)
   float* sums;           // (rows, D), not yet divided
   float* denominators;   // (rows, kLanes), to be summed
