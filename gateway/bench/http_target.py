@@ -104,7 +104,10 @@ class Connection:
             raise HttpTargetError(f"broken answer: {type(err).__name__}") from err
 
     async def _head(self) -> tuple[int, dict[str, str]]:
-        status = int((await self._reader.readline()).split()[1])
+        first = (await self._reader.readline()).split()
+        if len(first) < 2:  # nothing at all where the server has hung up
+            raise ValueError("no status line")
+        status = int(first[1])
         fields: dict[str, str] = {}
         for _ in range(_MAX_HEADER_LINES):
             line = (await self._reader.readline()).decode("latin-1").strip()

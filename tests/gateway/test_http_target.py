@@ -218,3 +218,23 @@ def test_what_was_opened_is_closed_when_the_next_cannot_be(server: ThreadingHTTP
     with pytest.raises(HttpTargetError, match="no more"):
         only_one.run([Job(prompt_token_ids=(1,), max_tokens=1)] * 2, concurrency=2)
     assert not opened[0].is_open
+
+
+def test_a_server_that_hangs_up_is_no_traceback() -> None:
+    async def asked() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            where = open_server(f"http://127.0.0.1:{port}", ca=None, api_key=None)
+            connection = await where.connect()
+            try:
+                async for _ in connection.request("GET", "/models"):
+                    pass
+            finally:
+                connection.close()
+
+    with pytest.raises(HttpTargetError, match="broken answer"):
+        asyncio.run(asked())
