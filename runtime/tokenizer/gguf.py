@@ -206,7 +206,10 @@ def _kinds(metadata: Metadata, length: int) -> npt.NDArray[np.int64]:
     value = metadata.get("tokenizer.ggml.token_type")
     if not isinstance(value, list) or len(value) != length or set(map(type, value)) - {int}:
         raise MalformedModelError("tokenizer.ggml.token_type does not fit the vocabulary")
-    return np.array(value, np.float64).astype(np.int64)
+    try:
+        return np.array(value, np.int64)
+    except OverflowError:
+        raise MalformedModelError("tokenizer.ggml.token_type holds no such number") from None
 
 
 def _scores(metadata: Metadata, length: int) -> Sequence[float]:

@@ -80,6 +80,14 @@ def test_broken_metadata_is_refused_or_works(kind: str, data: st.DataObject) -> 
         use(Tokenizer(data.draw(broken(kind))))
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_a_kind_that_no_machine_number_holds_is_refused(number: int) -> None:
+    found = metadata("gpt2")
+    kinds = [*found["tokenizer.ggml.token_type"][:-1], number]
+    with pytest.raises(ModelFileError, match="token_type"):
+        Tokenizer(found | {"tokenizer.ggml.token_type": kinds})
+
+
 @given(
     flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 255)), min_size=1, max_size=5)
 )
