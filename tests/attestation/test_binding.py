@@ -152,6 +152,12 @@ def _require_bound(bundle: Any, nonce: Any = samples.NONCE) -> str:
     return "bound"
 
 
+@pytest.mark.parametrize("value", [{"\ud800": 1}, {"a": "\ud800"}, ["\udfff"]])
+def test_a_lone_surrogate_has_no_canonical_form(value: Any) -> None:
+    with pytest.raises(AttestationError, match="lone surrogate"):
+        binding.jcs(value)
+
+
 def test_bound_evidence_is_bound() -> None:
     assert _require_bound(samples.evidence()) == "bound"
 

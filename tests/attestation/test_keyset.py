@@ -1,6 +1,7 @@
 """A keyset is exactly its known members, or it is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -109,3 +110,10 @@ def test_a_missing_member_is_refused() -> None:
 
     with pytest.raises(AttestationError, match="missing tls"):
         parse_keyset(keyset)
+
+
+def test_pins_are_the_digests_of_all_tls_keys() -> None:
+    digests = (b"1" * 32, b"2" * 32)
+    keyset = parse_keyset(samples.keyset(tls_keys=digests))
+    assert keyset.tls_pins == set(digests)
+    assert replace(keyset, tls=()).tls_pins == frozenset()
