@@ -1,7 +1,7 @@
 """Is the gateway verified anew before its verdict ends, and is the person told what matters?"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -38,11 +38,16 @@ class FakeVerifier:
         )
 
 
-async def watched(verifier: FakeVerifier, until: Callable[[list[str]], bool]) -> list[str]:
-    """What is told until `until` of it is true."""
+async def watched(
+    verifier: FakeVerifier,
+    until: Callable[[list[str]], bool],
+    errors: Sequence[Exception] = (),
+) -> list[str]:
+    """What is told until `until` of it is true; `errors` come once a first session is there."""
     told: list[str] = []
     keeper = SessionKeeper(verifier.verify, utc_now=now)
     await keeper.arequire()
+    verifier.errors += errors
     task = asyncio.ensure_future(Watch(keeper=keeper, utc_now=now, tell=told.append).run())
     try:
         async with asyncio.timeout(10):
@@ -64,34 +69,14 @@ async def test_silence_is_told_once_and_its_end_too() -> None:
         for _ in range(2)
     ]
     verifier = FakeVerifier(term=timedelta(seconds=0.1))
-    told: list[str] = []
-    keeper = SessionKeeper(verifier.verify, utc_now=now)
-    await keeper.arequire()
-    verifier.errors = list(silent)
-    task = asyncio.ensure_future(Watch(keeper=keeper, utc_now=now, tell=told.append).run())
-    try:
-        async with asyncio.timeout(10):
-            while len(told) < 2:
-                await asyncio.sleep(0.01)
-    finally:
-        task.cancel()
+    told = await watched(verifier, lambda said: len(said) >= 2, list(silent))
     assert "cannot verify now" in told[0]
     assert told[1].startswith("verified again")
 
 
 async def test_an_unexpected_error_is_told_by_its_type_and_does_not_end_the_watch() -> None:
     verifier = FakeVerifier(term=timedelta(seconds=0.1))
-    keeper = SessionKeeper(verifier.verify, utc_now=now)
-    await keeper.arequire()
-    verifier.errors = [RuntimeError("secret")]
-    told: list[str] = []
-    task = asyncio.ensure_future(Watch(keeper=keeper, utc_now=now, tell=told.append).run())
-    try:
-        async with asyncio.timeout(10):
-            while len(told) < 2:
-                await asyncio.sleep(0.01)
-    finally:
-        task.cancel()
+    told = await watched(verifier, lambda said: len(said) >= 2, [RuntimeError("secret")])
     assert "cannot verify now: RuntimeError" in told[0]
     assert "secret" not in told[0]
     assert told[1].startswith("verified again")

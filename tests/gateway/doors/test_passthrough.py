@@ -1,10 +1,8 @@
 """Does a gateway that cannot read pass sealed requests on, only to verified workers, and whole?"""
 
-import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,62 +15,22 @@ from attestation.channel import (
     CHUNKED_REQUEST_TYPE,
     PLAIN_REQUEST_TYPE,
     ClientRequest,
-    KeyConfig,
     PlainClientRequest,
     ServerKey,
     bhttp,
 )
-from attestation.keyset import parse_keyset
-from attestation.model import parse_bundle
-from attestation.receipt import Receipt, SignedReceipt, response_digest
-from attestation.sampling import sampling_digest
 from gateway.app import GatewayApp
-from tests.gateway.doors.clients import CHAT, inner_request, key_list
+from tests.gateway.doors.clients import CHAT, key_list
+from tests.gateway.doors.passing import NONCE, ask, inner, post, refused
 from tests.gateway.support import (
     HashEngine,
     Stack,
-    chat_body,
     events_of,
     make_key,
     rotate,
     running_stack,
     wait_until,
 )
-
-NONCE = "ab" * 32
-
-
-@pytest.fixture(scope="module")
-def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("blind")
-    with running_stack(folder, gateway__mode="pass-through") as stack:
-        yield stack
-
-
-def post(
-    stack: Stack, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE, **fields: str
-) -> httpx.Response:
-    return stack.client.post("/ohttp", content=body, headers={"content-type": media_type, **fields})
-
-
-def inner(stack: Stack, **members: object) -> bhttp.Request:
-    """Without a credential: the worker knows none."""
-    request = inner_request(stack, chat_body(**members))
-    fields = (("content-type", "application/json"),)
-    return bhttp.Request(method="POST", path=CHAT, fields=fields, content=request.content)
-
-
-def ask(stack: Stack, config: KeyConfig | None = None, **members: object) -> bhttp.Response:
-    sealed = ClientRequest(config or key_list(stack)[0], rng=os.urandom)
-    answer = post(stack, sealed.seal_message(bhttp.serialize_request(inner(stack, **members))))
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["incremental"] == "?1"
-    return bhttp.parse_response(sealed.response_opener().open_message(answer.content))
-
-
-def refused(answer: httpx.Response) -> tuple[int, str]:
-    body = answer.json()
-    return answer.status_code, body.get("error", body)["code"]
 
 
 def test_the_keys_are_the_workers_own_and_attested(blind: Stack) -> None:
@@ -357,48 +315,6 @@ def test_a_gateway_that_opens_requests_says_so(tmp_path: Path) -> None:
         keyset = stack.client.get("/v1/attestation", params={"nonce": NONCE}).json()["keyset"]
         assert keyset["mode"] == "terminate"
         assert events_of(stack.chat(stream=True))
-
-
-def receipt(stack: Stack, receipt_id: str) -> bhttp.Response:
-    request = bhttp.Request(method="GET", path=f"/v1/receipts/{receipt_id}", fields=())
-    sealed = ClientRequest(key_list(stack)[0], rng=os.urandom)
-    answer = post(stack, sealed.seal_message(bhttp.serialize_request(request)))
-    return bhttp.parse_response(sealed.response_opener().open_message(answer.content))
-
-
-def verified(stack: Stack, receipt_id: str) -> Receipt:
-    """Under the keys of the worker's own Evidence."""
-    params = {"nonce": NONCE, "node": "worker-0"}
-    bundle = stack.client.get("/v1/attestation", params=params).content
-    found = receipt(stack, receipt_id)
-    assert found.status == 200, found.content
-    return SignedReceipt.parse(found.content).verify(
-        parse_keyset(parse_bundle(bundle).keyset).receipt
-    )
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_worker_signs_a_receipt(blind: Stack, stream: bool) -> None:
-    response = ask(blind, stream=stream)
-    signed = verified(blind, dict(response.fields)["starshade-receipt"])
-    assert (signed.outcome, signed.code, signed.is_streamed) == ("complete", None, stream)
-    body = inner(blind, stream=stream).content
-    assert signed.request_sha256 == hashlib.sha256(body).hexdigest()
-    assert signed.response_sha256 == response_digest(response.content, is_streamed=stream)
-    assert signed.sampling_sha256 == sampling_digest(json.loads(body))
-    assert (signed.worker, signed.model, signed.weights_sha256) == ("worker-0", "hash", "ab" * 32)
-
-
-def test_the_worker_signs_what_it_refused(blind: Stack) -> None:
-    response = ask(blind, temperature=9)
-    signed = verified(blind, dict(response.fields)["starshade-receipt"])
-    assert (signed.outcome, signed.status, signed.code) == ("refused", 400, "invalid_value")
-    assert signed.response_sha256 == hashlib.sha256(response.content).hexdigest()
-
-
-def test_a_receipt_that_nobody_knows(blind: Stack) -> None:
-    found = receipt(blind, "0" * 32)
-    assert (found.status, json.loads(found.content)["error"]["code"]) == (404, "receipt_not_found")
 
 
 def test_no_client_is_sent_to_a_worker_that_expects_a_gateway(tmp_path: Path) -> None:
