@@ -83,8 +83,8 @@ class BodyLimit:
         return bounded
 
 
-class ConcurrencyLimit:
-    """Answers `overloaded` at once when too many requests of the counted paths are open."""
+class _Places:
+    """So many that requests of the counted paths take and leave."""
 
     def __init__(self, app: ASGIApp, *, max_open: int, counts: Callable[[Scope], bool]) -> None:
         self._app = app
@@ -93,43 +93,46 @@ class ConcurrencyLimit:
         self._num_open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._counts(scope):
-            await self._app(scope, receive, send)
-            return
+        is_counted = scope["type"] == "http" and self._counts(scope)
+        await (self._bounded if is_counted else self._app)(scope, receive, send)
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    def _take(self) -> None:
         if self._num_open >= self._max_open:
-            await response_for(scope, _overloaded())(scope, receive, send)
-            return
+            raise GatewayError("overloaded", "Too many requests are open; retry shortly.")
         self._num_open += 1
+
+
+class ConcurrencyLimit(_Places):
+    """Answers `overloaded` at once when too many requests of the counted paths are open."""
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._take()
+        except GatewayError as err:
+            await response_for(scope, err)(scope, receive, send)
+            return
         try:
             await self._app(scope, receive, send)
         finally:
             self._num_open -= 1
 
 
-class ClientPlaces:
+class ClientPlaces(_Places):
     """Bounds how many requests of clients are open.
 
     A request takes its place with `take_place`, once it is known whose it is, and has it until it
     ends: strangers have none.
     """
 
-    def __init__(self, app: ASGIApp, *, max_open: int, counts: Callable[[Scope], bool]) -> None:
-        self._app = app
-        self._max_open = max_open
-        self._counts = counts
-        self._num_open = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._counts(scope):
-            await self._app(scope, receive, send)
-            return
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_taken = 0
 
         def take() -> None:
             nonlocal num_taken
-            if self._num_open >= self._max_open:
-                raise _overloaded()
-            self._num_open += 1
+            self._take()
             num_taken += 1
 
         scope[_PLACE] = take
@@ -144,10 +147,6 @@ def take_place(scope: Scope) -> None:
     take: Callable[[], None] | None = scope.get(_PLACE)
     if take is not None:
         take()
-
-
-def _overloaded() -> GatewayError:
-    return GatewayError("overloaded", "Too many requests are open; retry shortly.")
 
 
 def _too_large(max_bytes: int) -> GatewayError:
