@@ -4,54 +4,18 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "model_thread.h"
+
 namespace starshade {
 namespace {
 
-// So few rows are normed by every thread for itself: cheaper than meeting at a barrier.
-constexpr std::int64_t kAloneRows = 2;
 // Tiles of the head between two looks at their logits, which are then still in the cache.
 constexpr std::int64_t kHeadTiles = 64;
-// Columns of gates and ups of a prompt that are taken further while they are in the cache.
-constexpr std::int64_t kPromptColumns = 64;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
-// Calls work(row, block) for the rows of a span.
-template <class Work>
-void for_rows(Span rows, const std::vector<RowBlock>& blocks, const Work& work) {
-  for (const RowBlock& block : blocks) {
-    const std::int64_t end = std::min(rows.end, block.end);
-    for (std::int64_t row = std::max(rows.first, block.first); row < end; ++row) work(row, block);
-  }
-}
-
 }  // namespace
-
-struct Model::Thread {
-  Thread(std::size_t index, std::size_t count, std::int64_t max_cols, std::int64_t ffn_size,
-         std::size_t scratch_bytes)
-      : index(std::int64_t(index)),
-        count(std::int64_t(count)),
-        x(std::size_t(kAloneRows * max_cols)),
-        gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
-                                         kPromptBlockRows * kPromptColumns))),
-        quantized(kAloneRows, max_cols),
-        scratch(scratch_bytes + 64) {}
-
-  Span share(std::int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
-  void* aligned_scratch() {
-    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-    return scratch.data() + (64 - address % 64) % 64;
-  }
-
-  const std::int64_t index, count;
-  std::vector<float> x;        // rows that this thread norms for itself
-  std::vector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
-  QuantizedBuffer quantized;
-  std::vector<std::uint8_t> scratch;  // attention's
-  std::vector<BestLogit> best;        // by logits row, of this thread's tiles
-};
 
 Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWeights> weights,
              std::int64_t num_blocks, std::int32_t block_size, KvType kv_type,
@@ -168,43 +132,6 @@ void Model::run(std::size_t thread, std::size_t) {
   head(self);
 }
 
-// Every step of a layer ends at a barrier: what one writes, all read next.
-void Model::attention_layer(Thread& self, std::int32_t layer) {
-  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const AttentionPlan& plan = plans_[std::size_t(layer_plan_[std::size_t(layer)])];
-  // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
-  const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.blocks);
-  const Span heads = self.share(shape_.num_all_heads());
-  for (const RowBlock& rows : rows_.blocks) {
-    multiply(weights.qkv, in, rows, {heads.first * shape_.head_dim, heads.end * shape_.head_dim},
-             qkv_.data() + rows.first * qkv_stride_, qkv_stride_, Epilogue::store);
-    take_heads(layer, rows, heads);
-  }
-  threads_.barrier();
-  // 3. Attention: whoever is free takes the next task.
-  const KvAttentionArgs args{qkv_.data(),
-                             attended_.data(),
-                             kv_pool_.layer(layer),
-                             qkv_stride_,
-                             shape_.q_width(),
-                             kv_pool_.layout().block_bytes(),
-                             kv_pool_.layout(),
-                             shape_.query_scale,
-                             shape_.attention_softcap,
-                             shape_.windows[std::size_t(layer)],
-                             shape_.num_heads};
-  std::atomic<std::int64_t>& next = next_task_[std::size_t(layer)];
-  const auto num_tasks = std::int64_t(plan.tasks().size());
-  for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
-    const KvAttentionTask& found = plan.tasks()[std::size_t(task)];
-    isa_.attention_for(found)(args, found, self.aligned_scratch());
-  }
-  threads_.barrier();
-  // 4. Output projection into the residual stream.
-  const Operand attended = attended_rows(self, plan, weights.attention_output);
-  add_projection(self, weights.attention_output, attended, weights.post_attention_norm);
-}
-
 void Model::ffn_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.blocks);
@@ -251,64 +178,6 @@ Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
     float* to = projection.takes_f32() ? out.x + row * width : self.x.data();
     const float* from = hidden_.data() + (rows == nullptr ? row : rows[row]) * width;
     isa_.rows->rms_norm(from, weight.data(), shape_.eps, width, to);
-    if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
-  });
-  if (!alone) threads_.barrier();
-  return out;
-}
-
-void Model::take_heads(std::int32_t layer, const RowBlock& rows, Span heads) {
-  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  for (std::int64_t row = rows.first; row < rows.end; ++row) {
-    for (std::int64_t head = heads.first; head < heads.end; ++head) {
-      take_head(weights, layer, row, head);
-    }
-  }
-}
-
-// Bias, norm and rotation of one head of one row; a key or value is stored.
-void Model::take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
-                      std::int64_t head) {
-  const std::int64_t head_dim = shape_.head_dim;
-  float* x = qkv_.data() + row * qkv_stride_ + head * head_dim;
-  const bool is_query = head < shape_.num_heads;
-  const bool is_value = head >= shape_.num_heads + shape_.num_kv_heads;
-  if (shape_.qkv_bias) isa_.rows->add(x, weights.qkv_bias.data() + head * head_dim, head_dim);
-  if (!is_value) {
-    if (shape_.qk_norm) {
-      const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
-      isa_.rows->rms_norm(x, norm.data(), shape_.eps, head_dim, x);
-    }
-    const auto rope = std::size_t(shape_.layer_rope[std::size_t(layer)]);
-    const std::int64_t at = row * (shape_.rotary_dim / 2);
-    isa_.rows->rotate(x, cosines_[rope].data() + at, sines_[rope].data() + at, shape_.rotary_dim,
-                      shape_.rope_style);
-  }
-  if (is_query) return;
-  const std::int64_t kv_head = (head - shape_.num_heads) % shape_.num_kv_heads;
-  const std::int64_t slot = rows_.slots[std::size_t(row)];
-  const std::int32_t block_size = kv_pool_.layout().block_size;
-  isa_.kv_write(kv_pool_.layout(), kv_pool_.head(slot / block_size, layer, kv_head),
-                int(slot % block_size), is_value ? nullptr : x, is_value ? x : nullptr);
-}
-
-// Attention's output in the forms that `projection` takes; parts of a context are merged.
-Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection) {
-  const std::int64_t width = shape_.q_width(), head_dim = shape_.head_dim;
-  const bool alone = rows_.num_tokens() <= kAloneRows;
-  const Operand out{alone ? self.x.data() : attended_.data(), width,
-                    (alone ? self.quantized : *quantized_).rows(width)};
-  const Span span = alone ? Span{0, rows_.num_tokens()} : self.share(rows_.num_tokens());
-  for_rows(span, rows_.blocks, [&](std::int64_t row, const RowBlock& block) {
-    float* to = out.x + row * width;
-    if (plan.parts(rows_, row, 0).count == 1) {
-      if (alone) std::copy_n(attended_.data() + row * width, width, to);
-    } else {
-      for (std::int64_t head = 0; head < shape_.num_heads; ++head) {
-        const AttentionPlan::Parts parts = plan.parts(rows_, row, head);
-        isa_.kv_merge(parts.first, parts.count, parts.stride, int(head_dim), to + head * head_dim);
-      }
-    }
     if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
   });
   if (!alone) threads_.barrier();

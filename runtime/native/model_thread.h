@@ -1,0 +1,51 @@
+// What has each thread of a step to itself?  For the parts of Model only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "model.h"
+
+namespace starshade {
+
+// So few rows are normed by every thread for itself: cheaper than meeting at a barrier.
+constexpr std::int64_t kAloneRows = 2;
+// Columns of gates and ups of a prompt that are taken further while they are in the cache.
+constexpr std::int64_t kPromptColumns = 64;
+
+// Calls work(row, block) for the rows of a span.
+template <class Work>
+inline void for_rows(Span rows, const std::vector<RowBlock>& blocks, const Work& work) {
+  for (const RowBlock& block : blocks) {
+    const std::int64_t end = std::min(rows.end, block.end);
+    for (std::int64_t row = std::max(rows.first, block.first); row < end; ++row) work(row, block);
+  }
+}
+
+struct Model::Thread {
+  Thread(std::size_t index, std::size_t count, std::int64_t max_cols, std::int64_t ffn_size,
+         std::size_t scratch_bytes)
+      : index(std::int64_t(index)),
+        count(std::int64_t(count)),
+        x(std::size_t(kAloneRows * max_cols)),
+        gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
+                                         kPromptBlockRows * kPromptColumns))),
+        quantized(kAloneRows, max_cols),
+        scratch(scratch_bytes + 64) {}
+
+  Span share(std::int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
+  void* aligned_scratch() {
+    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+    return scratch.data() + (64 - address % 64) % 64;
+  }
+
+  const std::int64_t index, count;
+  std::vector<float> x;        // rows that this thread norms for itself
+  std::vector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
+  QuantizedBuffer quantized;
+  std::vector<std::uint8_t> scratch;  // attention's
+  std::vector<BestLogit> best;        // by logits row, of this thread's tiles
+};
+
+}  // namespace starshade
