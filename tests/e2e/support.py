@@ -8,6 +8,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -293,3 +294,22 @@ def start_worker(
 ) -> ServerThread:
     app = build_worker_app(config, exporter=spans, open_guest=tee)
     return ServerThread(app, uds=config.worker.socket).start()
+
+
+@contextlib.contextmanager
+def held_engine(running: Installation, step_s: float) -> Iterator[list[None]]:
+    """Slows every engine step down while open; the list grows by one with each."""
+    steps: list[None] = []
+    engine = running.worker.app.state.ready.bridge._engine
+    advance = engine.advance
+
+    def slow_advance() -> object:
+        time.sleep(step_s)
+        steps.append(None)
+        return advance()
+
+    engine.advance = slow_advance
+    try:
+        yield steps
+    finally:
+        engine.advance = advance

@@ -5,14 +5,13 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.e2e.support import Installation, installation
+from tests.e2e.support import Installation, held_engine, installation
 from tests.gateway.support import make_key, wait_until
 from tests.support.resources import model_path
 
@@ -167,35 +166,37 @@ def test_the_prefix_cache_serves_one_tenant_only(running: Installation) -> None:
 
 def test_a_client_that_leaves_frees_its_blocks(running: Installation) -> None:
     body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
-    with (
-        running.http() as client,
-        client.stream("POST", "/v1/chat/completions", json=body) as response,
-    ):
-        lines = response.iter_lines()
-        assert next(lines).startswith("data: ")
-        assert running.worker_get("/stats").json()["open"] == 1
-    wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)
-    with running.http() as client:
-        answer = client.post("/v1/chat/completions", json=running.body(ignore_eos=True))
-    assert answer.status_code == 200
-
-    def held() -> tuple[int, int]:
-        step = running.worker_get("/stats").json()["step"]
-        return step["num_running"], step["num_used_blocks"]
-
-    wait_until(lambda: held() == (0, 0))
-    wait_until(lambda: "client_disconnected" in running.exported())
+    with held_engine(running, 0.01), running.http() as client:
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            assert running.worker_get("/stats").json()["open"] == 1
+        wait_until_left(running)
 
 
 def test_a_client_that_leaves_a_whole_answer_frees_its_blocks(running: Installation) -> None:
     body = running.body(max_tokens=8000, ignore_eos=True)
     patience = httpx.Timeout(60, read=1)
-    with running.http() as client, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.post, "/v1/chat/completions", json=body, timeout=patience)
-        wait_until(lambda: running.worker_get("/stats").json()["open"] == 1)
+    with held_engine(running, 0.01), running.http() as client:
         with pytest.raises(httpx.ReadTimeout):
-            asked.result()
+            client.post("/v1/chat/completions", json=body, timeout=patience)
+        wait_until_left(running)
+
+
+def wait_until_left(running: Installation) -> None:
+    """Until the one client's request holds nothing any more; its answer would take longer."""
     wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)
+
+    def held() -> tuple[int, int]:
+        step = running.worker_get("/stats").json()["step"]
+        return step["num_running"], step["num_used_blocks"]
+
+    with running.http() as client:
+        answer = client.post("/v1/chat/completions", json=running.body(ignore_eos=True))
+    assert answer.status_code == 200
+    wait_until(lambda: held() == (0, 0))
+    wait_until(lambda: "client_disconnected" in running.exported())
+    running.gateway_spans.clear()
 
 
 def test_one_trace_spans_both_processes(running: Installation) -> None:

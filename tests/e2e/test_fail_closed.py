@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import httpx
 import pytest
 
 from gateway.probes import probe_worker
-from tests.e2e.support import Installation, installation
+from tests.e2e.support import Installation, held_engine, installation
 from tests.gateway.support import wait_until
 
 
@@ -216,8 +215,10 @@ def test_stopping_lets_a_short_stream_finish(fresh: Installation) -> None:
 
 @pytest.mark.parametrize("side", ["gateway", "worker"])
 def test_stopping_tells_a_long_stream(tmp_path: Path, tiny_model: Path, side: str) -> None:
-    with installation(tmp_path, tiny_model, gateway__drain_s=0) as running:
-        hold_engine(running, 0.02)  # or the stream is over before anybody stops
+    with (
+        installation(tmp_path, tiny_model, gateway__drain_s=0) as running,
+        held_engine(running, 0.02),  # or the stream is over before anybody stops
+    ):
         body = running.body(stream=True, max_tokens=4000, ignore_eos=True)
         with (
             running.http() as client,
@@ -231,8 +232,10 @@ def test_stopping_tells_a_long_stream(tmp_path: Path, tiny_model: Path, side: st
 
 
 def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
-    with installation(tmp_path, tiny_model, gateway__request_deadline_s=1) as running:
-        hold_engine(running, 0.05)
+    with (
+        installation(tmp_path, tiny_model, gateway__request_deadline_s=1) as running,
+        held_engine(running, 0.05),
+    ):
         with running.http() as client:
             whole = client.post(
                 "/v1/chat/completions", json=running.body(max_tokens=8000, ignore_eos=True)
@@ -250,24 +253,11 @@ def test_the_deadline_ends_a_request(tmp_path: Path, tiny_model: Path) -> None:
         wait_until(lambda: running.worker_get("/stats").json()["open"] == 0)
 
 
-def hold_engine(running: Installation, step_s: float) -> list[None]:
-    """Slows every engine step down; the list grows by one with each."""
-    steps: list[None] = []
-    bridge = running.worker.app.state.ready.bridge
-    step = bridge._engine.advance
-
-    def slow_step() -> object:
-        time.sleep(step_s)
-        steps.append(None)
-        return step()
-
-    bridge._engine.advance = slow_step
-    return steps
-
-
 def test_too_many_requests_are_turned_away_at_once(tmp_path: Path, tiny_model: Path) -> None:
-    with installation(tmp_path, tiny_model, gateway__max_concurrent_streams=1) as running:
-        hold_engine(running, 0.01)
+    with (
+        installation(tmp_path, tiny_model, gateway__max_concurrent_streams=1) as running,
+        held_engine(running, 0.01),
+    ):
         body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
         with (
             running.http() as client,

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from attestation.channel import ServerKey, serialize_key_configs
-from tests.e2e.support import Installation, RecordingProxy, installation
+from tests.e2e.support import Installation, RecordingProxy, held_engine, installation
 from tests.gateway.support import events_of, wait_until
 
 CANARY = "canary-9d2e71c4"
@@ -141,7 +141,7 @@ def test_a_stream_cut_in_flight_is_an_error_and_never_a_short_answer(
 ) -> None:
     with installation(tmp_path, tiny_model) as running:
         body = running.body(stream=True, max_tokens=8000, ignore_eos=True)
-        with running.http() as client:
+        with running.http() as client, held_engine(running, 0.01):
             with client.stream("POST", "/v1/chat/completions", json=body) as response:
                 lines = (line for line in response.iter_lines() if line)
                 assert "role" in next(lines)

@@ -23,8 +23,7 @@ from attestation.transport import AttestedTransportError, attested_client
 from gateway.channel_keys import ChannelKeys
 from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene, code_of_event, listen
-from tests.e2e.support import Installation
-from tests.e2e.test_fail_closed import hold_engine
+from tests.e2e.support import Installation, held_engine
 from tests.gateway.support import wait_until
 from tests.support.servers import ServerThread
 from tests.support.tls import self_signed, server_context
@@ -260,9 +259,9 @@ def stream_through(made: Scene, tee: Changing, then: FakeTee) -> tuple[list[str]
     """A stream's events, the steps of STEP_S or more that the engine made for it once the machine
     was found to be `then`, and its receipt's id.
     """
-    steps = hold_engine(made.running, STEP_S)
     body = made.running.body(CANARY, stream=True, max_tokens=100, ignore_eos=True)
     with (
+        held_engine(made.running, STEP_S) as steps,
         made.running.http() as client,
         client.stream("POST", CHAT, json=body) as response,
     ):
