@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 
 from attestation.receipt import SignedReceipt
 from attestation.transport import gateway_keeper
 from tests.chaos.processes import Processes, events_until_broken, processes, wait_for_receipt
+from tests.support.servers import unix_client
 
 NUM_STREAMS = 6
 ENDS_WITHIN_S = 10.0
@@ -109,8 +109,7 @@ def test_a_killed_gateway_leaves_cut_streams_and_says_so_later(running: Processe
 
 def test_the_worker_forgets_what_a_dead_gateway_asked_for(running: Processes) -> None:
     kill_in_the_middle(running, "serve")
-    transport = httpx.HTTPTransport(uds=str(running.config.worker.socket))
-    with httpx.Client(transport=transport, base_url="http://worker") as worker:
+    with unix_client(running.config.worker.socket) as worker:
         give_up = time.monotonic() + ENDS_WITHIN_S
         while worker.get("/stats").json()["open"]:
             assert time.monotonic() < give_up, "sequences go on for nobody"

@@ -27,7 +27,7 @@ from gateway.tls import server_context
 from gateway.wiring import build_gateway_app
 from gateway.worker.wiring import build_worker_app
 from tests.gateway.support import prepare, wait_until
-from tests.support.servers import ServerThread
+from tests.support.servers import ServerThread, unix_client
 
 Answer = tuple[str, bytes]  # media type and body
 Replacement = Answer | Callable[[str], Answer]  # the same for every request, or by its target
@@ -202,8 +202,7 @@ class Installation:
     @contextlib.contextmanager
     def worker_client(self) -> Iterator[httpx.Client]:
         """Straight to the worker's socket, past gateway and proxy."""
-        transport = httpx.HTTPTransport(uds=str(self.config.worker.socket))
-        with httpx.Client(transport=transport, base_url="http://worker") as client:
+        with unix_client(self.config.worker.socket) as client:
             yield client
 
     def restart_worker(self) -> None:

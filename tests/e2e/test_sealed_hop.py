@@ -17,6 +17,7 @@ import pytest
 from attestation.channel import ServerKey, serialize_key_configs
 from tests.e2e.support import Installation, RecordingProxy, held_engine, installation
 from tests.gateway.support import events_of, wait_until
+from tests.support.servers import unix_client
 
 CANARY = "canary-9d2e71c4"
 SEALED_TYPE = "message/ohttp-chunked-req"
@@ -45,8 +46,7 @@ def test_the_recorder_would_see_them(tmp_path: Path) -> None:
     """The control: an unsealed hop through the same proxy, with the same kind of server."""
     near, far = tmp_path / "near.sock", tmp_path / "far.sock"
     with plaintext_worker(far), RecordingProxy(near, far) as proxy:
-        transport = httpx.HTTPTransport(uds=str(near))
-        with httpx.Client(transport=transport, base_url="http://worker") as client:
+        with unix_client(near) as client:
             answer = client.post("/v1/chat/completions", json={"content": CANARY}).text
         assert CANARY in answer
         assert proxy.recorded().count(CANARY.encode()) == 2  # there and back

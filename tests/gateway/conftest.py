@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from gateway.db import migrate, open_engine
+from tests.gateway.support import open_database
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine(f"sqlite:///{tmp_path}/gateway.db")
-    migrate(engine)
+    engine = open_database(f"sqlite:///{tmp_path}/gateway.db")
     yield engine
     engine.dispose()

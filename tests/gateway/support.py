@@ -5,12 +5,15 @@ of a prompt into one token, so a prompt's length is known.
 """
 
 import contextlib
+import functools
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +21,9 @@ import httpx2
 from openai import OpenAI
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sqlalchemy import Engine as Database
 
+import gateway.worker.wiring
 from attestation.evidence import QuotingTee
 from attestation.fake import FakeTee
 from gateway.app import GatewayApp
@@ -38,7 +43,12 @@ from tests.support.fake_runner import (
     FakeRunner,
     FakeSampler,
 )
-from tests.support.servers import ServerThread
+from tests.support.servers import ServerThread, unix_client
+
+# A worker looks through its heap once, and here that would be the heap of all tests, each time.
+vars(gateway.worker.wiring)["gc"] = SimpleNamespace(
+    collect=lambda: None, freeze=lambda: None, unfreeze=lambda: None
+)
 
 MODEL = "hash"
 CONTEXT_TOKENS = 256
@@ -176,8 +186,7 @@ class Stack:
         return self.client.post("/v1/chat/completions", json=chat_body(**members))
 
     def worker_stats(self) -> Json:
-        transport = httpx.HTTPTransport(uds=str(self.config.worker.socket))
-        with httpx.Client(transport=transport, base_url="http://worker") as client:
+        with unix_client(self.config.worker.socket) as client:
             stats: Json = client.get("/stats").json()
             return stats
 
@@ -252,12 +261,15 @@ def running_stack(
         worker,
         gateway,
         httpx.Client(
-            transport=httpx.HTTPTransport(uds=uds), base_url=base_url, headers=headers, timeout=30
+            transport=httpx.HTTPTransport(uds=uds, verify=False),
+            base_url=base_url,
+            headers=headers,
+            timeout=30,
         ) as client,
         OpenAI(
             base_url=f"{base_url}/v1",
             api_key=key,
-            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=uds)),
+            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=uds, verify=False)),
             max_retries=0,
         ) as sdk,
     ):
@@ -295,9 +307,30 @@ def rotate(server: ServerThread, keys: ChannelKeys, *, seconds: float = 300) -> 
     server.run(advance())
 
 
+@functools.cache
+def _new_database() -> bytes:
+    """A gateway.db as `migrate` leaves it, which takes longer than to copy one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "gateway.db")
+        engine = open_engine(f"sqlite:///{path}")
+        migrate(engine)
+        engine.dispose()
+        return path.read_bytes()
+
+
+def open_database(url: str) -> Database:
+    """With today's tables."""
+    engine = open_engine(url)
+    path = Path(engine.url.database or "")
+    if engine.dialect.name != "sqlite" or path.exists():
+        migrate(engine)
+    else:
+        path.write_bytes(_new_database())
+    return engine
+
+
 def make_key(config: StarshadeConfig, *, tenant: str, **rights: Any) -> str:
-    database = open_engine(config.database_url)
-    migrate(database)
+    database = open_database(config.database_url)
     key = ApiKeyStore(database).create(label="test", tenant=tenant, now_ns=1, **rights)
     database.dispose()
     return key

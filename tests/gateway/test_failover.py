@@ -26,7 +26,7 @@ from tests.gateway.support import (
     prepare,
     wait_until,
 )
-from tests.support.servers import ServerThread
+from tests.support.servers import ServerThread, unix_client
 
 CHAT = "/v1/chat/completions"
 STEP_S = 0.02
@@ -79,14 +79,11 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     gateway_socket = tmp_path / "run" / "gateway.sock"
     gateway = ServerThread(build_gateway_app(config), uds=gateway_socket)
     headers = {"authorization": f"Bearer {key}"}
-    transport = httpx.HTTPTransport(uds=str(gateway_socket))
     with contextlib.ExitStack() as stack:
         for worker in workers:
             stack.enter_context(worker)
         stack.enter_context(gateway)
-        client = stack.enter_context(
-            httpx.Client(transport=transport, base_url="http://g", headers=headers, timeout=30)
-        )
+        client = stack.enter_context(unix_client(gateway_socket, headers=headers, timeout=30))
         found = Pair(gateway=gateway, workers=workers, engines=engines, client=client)
         wait_until(lambda: all(node.grant is not None for node in found.nodes.values()))
         yield found

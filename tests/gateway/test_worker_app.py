@@ -40,7 +40,7 @@ from tests.gateway.support import (
     make_worker_app,
     wait_until,
 )
-from tests.support.servers import ServerThread
+from tests.support.servers import ServerThread, unix_client
 
 NONCE = "ab" * 32
 Fields = tuple[tuple[str, str], ...]
@@ -51,10 +51,9 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     config = make_config(tmp_path_factory.mktemp("worker"), gateway__max_body_bytes=4096)
     config.worker.socket.parent.mkdir(parents=True)
     app = make_worker_app(config, HashEngine(), InMemorySpanExporter())
-    transport = httpx.HTTPTransport(uds=str(config.worker.socket))
     with (
         ServerThread(app, uds=config.worker.socket),
-        httpx.Client(transport=transport, base_url="http://worker") as client,
+        unix_client(config.worker.socket) as client,
     ):
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -101,7 +100,10 @@ def inner_code(response: bhttp.Response) -> tuple[int, str]:
     return response.status, json.loads(response.content)["error"]["code"]
 
 
-def test_what_the_model_brought_is_not_looked_through_again(tmp_path: Path) -> None:
+def test_what_the_model_brought_is_not_looked_through_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.worker.wiring.gc", gc)
     gc.unfreeze()
     config = make_config(tmp_path)
     config.worker.socket.parent.mkdir(parents=True)
@@ -122,10 +124,9 @@ def test_each_salt_is_a_tenant_of_the_engine_that_does_not_tell_it(tmp_path: Pat
     config = make_config(tmp_path)
     config.worker.socket.parent.mkdir(parents=True)
     app = make_worker_app(config, engine, InMemorySpanExporter())
-    transport = httpx.HTTPTransport(uds=str(config.worker.socket))
     with (
         ServerThread(app, uds=config.worker.socket),
-        httpx.Client(transport=transport, base_url="http://worker") as client,
+        unix_client(config.worker.socket) as client,
     ):
         wait_until(lambda: client.get("/readyz").status_code == 200)
         for salt in ("ab" * 32, "cd" * 32, "ab" * 32):
@@ -272,10 +273,9 @@ def test_loading_is_said_and_nothing_is_offered(tmp_path_factory: pytest.TempPat
             return super().load(config, on_progress, observer)
 
     app: WorkerApp = make_worker_app(config, SlowEngine(), InMemorySpanExporter())
-    transport = httpx.HTTPTransport(uds=str(config.worker.socket))
     with (
         ServerThread(app, uds=config.worker.socket),
-        httpx.Client(transport=transport, base_url="http://worker") as client,
+        unix_client(config.worker.socket) as client,
     ):
         loading = {"status": "loading", "progress": 0.4}
         wait_until(lambda: client.get("/readyz").json() == loading)

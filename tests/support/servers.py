@@ -7,13 +7,23 @@ import threading
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar
 
+import httpx
 import uvicorn
+import uvicorn.server
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
+
+
+def _sleep_less(delay_s: float) -> Coroutine[Any, Any, None]:
+    return asyncio.sleep(delay_s / 20)
+
+
+# uvicorn looks every 0.1 s whether it is to stop, and then for as long whether it has.
+vars(uvicorn.server)["asyncio"] = SimpleNamespace(**vars(asyncio) | {"sleep": _sleep_less})
 
 
 class ServerThread:
@@ -111,6 +121,12 @@ class ServerThread:
         asyncio.run(serve())
 
 
+def unix_client(socket_path: Path, **options: Any) -> httpx.Client:
+    """Asks who listens there, without the CA certificates that httpx would read for nothing."""
+    transport = httpx.HTTPTransport(uds=str(socket_path), verify=False)
+    return httpx.Client(**{"transport": transport, "base_url": "http://socket", **options})
+
+
 def free_port() -> int:
     """That nobody listened on a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -120,11 +136,13 @@ def free_port() -> int:
 
 def _listen(uds: Path | None) -> socket.socket:
     if uds is None:
-        listener = socket.create_server(("127.0.0.1", 0))
+        # asyncio sends at once where it knows that it is TCP; else answers wait 40 ms for an ACK
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
     else:
         uds.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(uds))
-        listener.listen(128)
+    listener.listen(128)
     listener.setblocking(False)
     return listener
