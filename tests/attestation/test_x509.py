@@ -130,10 +130,10 @@ def test_a_chain_of_the_largest_size_is_refused_at_once(filler: bytes) -> None:
     """A pattern that tries every split of white space would take hours; nothing is verified yet."""
     junk = b"-----BEGIN CERTIFICATE-----" + filler * (MAX_CHAIN_BYTES // len(filler))
     data = junk[: MAX_CHAIN_BYTES - 1] + b"!"
-    started = time.perf_counter()
+    started = time.process_time()
 
     assert _parse_code(data) == "format"
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_only_the_kinds_of_key_that_were_asked_for() -> None:

@@ -200,7 +200,7 @@ def start_worker_process(running: Installation) -> "subprocess.Popen[bytes]":
 
 def test_stopping_lets_a_short_stream_finish(fresh: Installation) -> None:
     body = fresh.body(stream=True, max_tokens=60, ignore_eos=True)
-    with fresh.http() as client:
+    with fresh.http() as client, held_engine(fresh, 0.01):  # or it may be over before
         with client.stream("POST", "/v1/chat/completions", json=body) as response:
             lines = (line for line in response.iter_lines() if line)
             next(lines)

@@ -133,6 +133,7 @@ def test_evidence_of_another_nonce_ends_a_lease(tmp_path: Path, tiny_model: Path
         assert refused.status_code == 503
         assert "nonce_mismatch" in refused.json()["error"]["message"]
         running.proxy.replaced = {}
+        running.reattest()
         running.wait_ready()
 
 

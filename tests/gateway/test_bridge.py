@@ -153,10 +153,14 @@ async def test_leaving_early_frees_the_blocks_within_a_step(
 
 async def test_cancelling_a_reader_aborts(bridge: EngineBridge, engine: CountingEngine) -> None:
     task = asyncio.ensure_future(collect(bridge, request("a", max_tokens=100)))
-    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        while engine.num_free_blocks == NUM_BLOCKS:
+            await asyncio.sleep(0)
+    engine.may_step.clear()  # or it may be over first
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    engine.may_step.set()
     await until(engine, NUM_BLOCKS)
 
 
@@ -215,12 +219,13 @@ async def test_a_broken_step_fails_its_requests_only(
 async def test_draining_lets_short_streams_finish_and_tells_long_ones(
     bridge: EngineBridge, engine: CountingEngine
 ) -> None:
-    engine.runner.before_run = lambda _plan: time.sleep(0.005)
-    short = asyncio.ensure_future(collect(bridge, request("short", max_tokens=10)))
+    engine.runner.before_run = lambda _plan: time.sleep(0.02)
+    short = asyncio.ensure_future(collect(bridge, request("short", max_tokens=3)))
     long = asyncio.ensure_future(collect(bridge, request("long", max_tokens=100)))
-    await asyncio.sleep(0.02)
-    await bridge.drain(0.2)
-    assert len(await short) == 10
+    while bridge.num_open < 2:
+        await asyncio.sleep(0)
+    await bridge.drain(0.5)  # between the three steps of the one and the hundred of the other
+    assert len(await short) == 3
     with pytest.raises(GatewayError) as caught:
         await long
     assert caught.value.code == "server_stopping"

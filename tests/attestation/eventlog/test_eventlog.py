@@ -170,9 +170,9 @@ def test_a_long_area_takes_no_longer_than_it_is_long() -> None:
     zero = ccel_event(Entry(index=0, data=b"", event_type=0, digest=bytes(48)))
     log = spec_id() + zero * (MAX_EVENTS - 1) + b"\0" * (2 * 1024 * 1024) + b"\1"
 
-    started = time.perf_counter()
+    started = time.process_time()
     assert _is_malformed(log)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_dstack_replays_into_the_registers() -> None:

@@ -221,7 +221,7 @@ def test_any_flipped_bit_is_refused(name: str) -> None:
 def test_mutations_raise_only_our_errors() -> None:
     rng = random.Random(20260302)
     pool = [_published(name) for name in _ANSWERS]
-    started = time.perf_counter()
+    started = time.process_time()
 
     for _ in range(_NUM_MUTATIONS):
         answer, subject, issuer, at = rng.choice(pool)
@@ -243,7 +243,7 @@ def test_mutations_raise_only_our_errors() -> None:
         with pytest.raises(AttestationError):
             verify_ocsp(bytes(changed), subject=subject, issuer=issuer, at=at, nonce=None)
 
-    assert time.perf_counter() - started < _MAX_SECONDS
+    assert time.process_time() - started < _MAX_SECONDS
 
 
 def _rim_chain() -> VerifiedChain:

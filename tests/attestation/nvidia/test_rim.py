@@ -254,7 +254,7 @@ def test_mutations_raise_only_our_errors_at_bounded_cost() -> None:
     data, other = _read(_DRIVER), _read(_VBIOS)
     genuine = _verify(data)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    started = time.process_time()
     num_refused = 0
 
     for _ in range(_NUM_MUTATIONS):
@@ -268,7 +268,7 @@ def test_mutations_raise_only_our_errors_at_bounded_cost() -> None:
         assert (rim.kind, rim.product, rim.version) == ("driver", "GH100", "550.90.07")
 
     assert num_refused > 0.95 * _NUM_MUTATIONS
-    assert time.perf_counter() - started < _MAX_SECONDS
+    assert time.process_time() - started < _MAX_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < _MAX_GROWTH_KIB
 
 

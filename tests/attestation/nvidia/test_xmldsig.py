@@ -115,13 +115,13 @@ _HOSTILE: dict[str, Callable[[], str]] = {
 def test_hostile_xml_is_refused_at_bounded_cost(name: str) -> None:
     document = _HOSTILE[name]().encode()
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    started = time.process_time()
 
     with pytest.raises(AttestationError) as caught:
         parse_enveloped(document, what="test")
 
     assert caught.value.code in ("format", "rim_signature")
-    assert time.perf_counter() - started < _MAX_SECONDS
+    assert time.process_time() - started < _MAX_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < _MAX_GROWTH_KIB
 
 

@@ -7,6 +7,7 @@ that a shared block would show. The control is the tenant itself, who does hit i
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,19 @@ import pytest
 
 from gateway.auth import cache_salt
 from runtime.plan import StepPlan
-from tests.gateway.support import BLOCK_SIZE, HashEngine, Stack, chat_body, make_key, running_stack
+from tests.gateway.support import (
+    BLOCK_SIZE,
+    HashEngine,
+    Stack,
+    chat_body,
+    make_key,
+    running_stack,
+    wait_until,
+)
 from tests.support.statistics import ks_p_value
 
 PROMPT_CHARS = 95  # with the role 96 tokens, 24 blocks of 64
-TOKEN_S = 0.0004
+TOKEN_S = 0.0002
 NUM_PROBES = 40
 SAME = 0.01  # of equal distributions one in a hundred is below; two in a row are one in 10,000
 DIFFERENT = 1e-3  # of the control: what a busy machine adds to both makes them no more alike
@@ -128,10 +137,19 @@ def test_two_keys_of_one_tenant_share(stack: Stack, prompts: Iterator[str]) -> N
 def test_at_one_time_two_tenants_hold_no_block_together(
     stack: Stack, prompts: Iterator[str]
 ) -> None:
-    prompt = next(prompts)
+    prompt, are_both_there = next(prompts), threading.Event()
+
+    def hold(_plan: StepPlan) -> None:
+        assert are_both_there.wait(30)
+
+    stack.engine.runner.before_run = hold
     tenants = [Tenant(stack, "victim"), Tenant(stack, "attacker")]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda tenant: tenant.ask(prompt, max_tokens=24), tenants))
+        asked = [pool.submit(tenant.ask, prompt, max_tokens=24) for tenant in tenants]
+        wait_until(lambda: stack.worker_stats()["open"] == 2)
+        are_both_there.set()
+        for answer in asked:
+            answer.result()
     together = [plan for plan in stack.engine.runner.plans if plan.num_sequences == 2]
     assert together
     for plan in together:

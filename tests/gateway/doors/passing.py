@@ -4,17 +4,9 @@ import os
 
 import httpx
 
-from attestation.channel import (
-    CHUNKED_REQUEST_TYPE,
-    ClientRequest,
-    KeyConfig,
-    bhttp,
-)
+from attestation.channel import CHUNKED_REQUEST_TYPE, ClientRequest, KeyConfig, bhttp
 from tests.gateway.doors.clients import CHAT, inner_request, key_list
-from tests.gateway.support import (
-    Stack,
-    chat_body,
-)
+from tests.gateway.support import Stack, chat_body
 
 NONCE = "ab" * 32
 

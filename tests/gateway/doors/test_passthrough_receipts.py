@@ -6,19 +6,14 @@ import os
 
 import pytest
 
-from attestation.channel import (
-    ClientRequest,
-    bhttp,
-)
+from attestation.channel import ClientRequest, bhttp
 from attestation.keyset import parse_keyset
 from attestation.model import parse_bundle
 from attestation.receipt import Receipt, SignedReceipt, response_digest
 from attestation.sampling import sampling_digest
 from tests.gateway.doors.clients import key_list
 from tests.gateway.doors.passing import NONCE, ask, inner, post
-from tests.gateway.support import (
-    Stack,
-)
+from tests.gateway.support import Stack
 
 
 def receipt(stack: Stack, receipt_id: str) -> bhttp.Response:
