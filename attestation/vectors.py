@@ -46,7 +46,6 @@ _RUNNERS = {  # folder: module with run_case, imported when a case of that folde
     "jwt": "attestation.nras.cases",
     "nitro": "attestation.nitro.cases",
 }
-FOLDERS = tuple(_RUNNERS)
 COMPOSITE_FILE = "composite.json"
 _CASE_FILES = ("manifest.json", "negative.json")
 _ACCEPTED_TOO = "accepted_"  # an ``any_of`` entry that says accepting is right as well

@@ -23,11 +23,6 @@ class ScheduledRow:
     is_sampled: bool
     draft_token_ids: tuple[int, ...] = field(default=(), repr=False)
 
-    @property
-    def num_planned_tokens(self) -> int:
-        """Tokens of the plan, drafts included."""
-        return self.num_tokens + len(self.draft_token_ids)
-
 
 def build_plan(rows: Rows[ScheduledRow], *, block_size: int) -> StepPlan:
     """The batch of these rows, in order; reads the sequences and changes nothing.

@@ -62,16 +62,6 @@ def itl_gaps_s(timeline: RequestTimeline) -> list[float]:
     return [gap_ns / NS_PER_S for gap_ns in itl_gaps_ns(timeline)]
 
 
-def itl_per_token_s(timeline: RequestTimeline) -> list[float]:
-    """Inter-token latency, per token: a gap that ends in a chunk of n tokens counts n times gap/n.
-
-    Equal to ``itl_gaps_s`` when every chunk carries one token; never mix the two.
-    """
-    gaps_s = itl_gaps_s(timeline)
-    tokens = [count for _, count in timeline.chunks[1:]]
-    return [gap / n for gap, n in zip(gaps_s, tokens, strict=True) for _ in range(n)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """Service-level objective of one request; a bound that is None is not asked for."""

@@ -7,36 +7,16 @@ not on the list is dropped and counted, so that no prompt, answer or key can tra
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from telemetry import semconv
 
 AttributeValue = str | bool | int | float | tuple[int, ...] | tuple[str, ...]
 Shape = Callable[[object], AttributeValue | None]
-T = TypeVar("T")
 
 MAX_SEQUENCE: Final = 2048  # as many as a histogram has buckets
 MAX_INT: Final = 2**53
 REDACTED_SPAN_NAME: Final = "redacted"
-
-
-class Secret(Generic[T]):
-    """A value that shows itself to nobody who does not ask by name."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: T) -> None:
-        self._value = value
-
-    def reveal(self) -> T:
-        """The value; every call site is a place to review."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(redacted)"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a Secret is not pickled")
 
 
 def _matches(pattern: str) -> Shape:

@@ -4,8 +4,6 @@ from dataclasses import dataclass, fields
 
 from attestation.errors import MalformedEvidence, UnsupportedEvidence
 
-TCB_BYTES = 8
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tcb:

@@ -19,7 +19,6 @@ VERSIONS = (2, 3, 4, 5)
 CPUID_SINCE = 3
 MITIGATIONS_SINCE = 5
 ECDSA_P384_SHA384 = 1
-SCALAR_BYTES = 48  # used of the 72 of r and of s, little-endian  [AMD 56860 table 138]
 POLICY_MUST_BE_ONE = 1 << 17
 POLICY_BITS = {
     "smt": 1 << 16,

@@ -5,7 +5,7 @@ an error, so that a file with more in it than we compute is refused instead of h
 GGUF's, whatever the file's own are.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,10 +70,6 @@ class TensorSource:
         self._taken_bytes += stored.num_bytes
         self._on_progress(self._taken_bytes / self._total_bytes)
         return RawTensor(type=stored.type, shape=shape, data=data)
-
-    def take_rows(self, parts: Sequence[tuple[str, int]], columns: int) -> Floats:
-        """Several (name, rows) matrices of equal width as one, so that one product does for all."""
-        return np.concatenate([self.take(name, (rows, columns)) for name, rows in parts])
 
     def finish(self) -> None:
         """Raises: TensorMismatchError when a tensor was not asked for."""

@@ -29,7 +29,6 @@ def test_one_token_per_chunk() -> None:
     assert metrics.ttft_s(made, origin="dispatched") == pytest.approx(0.015)
     assert metrics.e2e_s(made) == pytest.approx(0.062)
     assert metrics.itl_gaps_s(made) == pytest.approx([0.010, 0.030])
-    assert metrics.itl_per_token_s(made) == metrics.itl_gaps_s(made)
     assert metrics.tpot_s(made) == pytest.approx((0.062 - 0.020) / 2)
 
 
@@ -45,7 +44,7 @@ def test_one_token_has_a_ttft_but_no_tpot() -> None:
     made = timeline((20, 1), ended_ms=21)
     assert metrics.ttft_s(made) == pytest.approx(0.020)
     assert metrics.tpot_s(made) is None
-    assert metrics.itl_per_token_s(made) == []
+    assert metrics.itl_gaps_s(made) == []
 
 
 def test_running_request_has_no_e2e() -> None:
@@ -60,10 +59,9 @@ def test_never_dispatched_has_no_service_latency() -> None:
     assert metrics.e2e_s(made, origin="dispatched") is None
 
 
-def test_several_tokens_per_chunk_separate_the_two_itls() -> None:
+def test_a_gap_is_one_however_many_tokens_a_chunk_has() -> None:
     made = timeline((40, 4), (80, 4), (120, 4), ended_ms=120)
     assert metrics.itl_gaps_s(made) == pytest.approx([0.040, 0.040])
-    assert metrics.itl_per_token_s(made) == pytest.approx([0.010] * 8)
     assert metrics.tpot_s(made) == pytest.approx(0.080 / 11)
 
 
