@@ -22,7 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 NAMES = ("observatory", "worker", "gateway")
-SLOW_PIECES, SLOW_PIECE_S = 40, 0.1  # of the gateway's /slow
+SLOW_PIECES, SLOW_PIECE_S = 25, 0.1  # of the gateway's /slow
 DRAIN_S = 15
 PROBE_INTERVAL_S, MAX_MISSES = 0.2, 3
 READY = {"status": "ready", "model": "stand-in"}

@@ -30,7 +30,7 @@ from gateway.streaming import StreamedBody
 DEADLINE_S = 1.0  # honest clients ask in less, on a machine that is busy too
 HANDSHAKE_S = 2.0
 READER_STALL_S = 2.0
-KEEP_ALIVE_S = 5
+KEEP_ALIVE_S = 3
 MAX_CONNECTIONS = 4
 PATIENCE_S = 15.0
 PIECE = b"x" * 4096

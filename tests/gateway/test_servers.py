@@ -26,7 +26,7 @@ from gateway.sockets import listen_tcp
 from tests.gateway.support import make_config
 
 NOW = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
-NUM_PIECES = 40  # of a stream, 50 ms apart
+NUM_PIECES = 20  # of a stream, 50 ms apart
 PATIENCE_S = 10.0  # asyncio's own for the end of a TLS connection is 30 s
 
 

@@ -70,7 +70,7 @@ async def test_every_turn_has_a_key_that_opens(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gateway, "GatewayAsker", FakeAsker)
     monkeypatch.setattr(gateway, "WorkerAsker", FakeAsker)
     hop: Any = SimpleNamespace(cpu_s=lambda: 0.0)
-    await gateway._measure(hop, b"", rate=2, seconds=1, repeat=1)
+    await gateway._measure(hop, b"", rate=1, seconds=1, repeat=1)
     assert [kind for kind, _ in itertools.groupby(did)] == ["key", "ask"] * 4
 
 

@@ -5,9 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
 from gateway.connect import watch
 from gateway.connect.watch import Watch
+
+
+@pytest.fixture
+def _soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.connect.watch.FIRST_RETRY", timedelta(seconds=0.05))
 
 
 def now() -> datetime:
@@ -63,6 +70,7 @@ async def test_it_verifies_before_the_verdict_ends_and_says_nothing() -> None:
     assert await watched(verifier, lambda _told: verifier.num_calls >= 3) == []
 
 
+@pytest.mark.usefixtures("_soon_again")
 async def test_silence_is_told_once_and_its_end_too() -> None:
     silent = [
         GatewayUnavailable("evidence_unavailable", "no answer", reason="no_answer")
@@ -74,6 +82,7 @@ async def test_silence_is_told_once_and_its_end_too() -> None:
     assert told[1].startswith("verified again")
 
 
+@pytest.mark.usefixtures("_soon_again")
 async def test_an_unexpected_error_is_told_by_its_type_and_does_not_end_the_watch() -> None:
     verifier = FakeVerifier(term=timedelta(seconds=0.1))
     told = await watched(verifier, lambda said: len(said) >= 2, [RuntimeError("secret")])
