@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-import httpx
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message
@@ -37,6 +36,7 @@ from gateway.problems import GatewayError
 from gateway.sealed import MAX_PROBLEM_BYTES, WorkerClient, read_bounded, truncated, unreachable
 from gateway.silence import SilenceWatch, unanswered
 from gateway.streaming import StreamedBody, until_disconnected
+from gateway.worker_http import WorkerGone, WorkerResponse
 from gateway.worker_node import Grant, WorkerNode
 from gateway.workers import WorkerDirectory
 
@@ -189,7 +189,7 @@ class _BlindExchange:
         self._client = client
         self._deadline = deadline
         self._is_sent = asyncio.Event()
-        self._response: httpx.Response | None = None
+        self._response: WorkerResponse | None = None
         self._silence: SilenceWatch | None = None
 
     def watch(
@@ -229,7 +229,7 @@ class _BlindExchange:
         try:
             response = await self._run(until_disconnected(receive_after, sending))
             self._response = response
-            if response.status_code != 200:
+            if response.status != 200:
                 raise await self._run(_refusal(response))
         except BaseException:
             await self.close()
@@ -237,7 +237,7 @@ class _BlindExchange:
         answer = StreamedBody(
             self._content(response),
             on_close=self.close,
-            media_type=response.headers.get("content-type", "application/octet-stream"),
+            media_type=response.fields.get("content-type", "application/octet-stream"),
         )
         answer.headers["incremental"] = "?1"
         return answer
@@ -248,15 +248,14 @@ class _BlindExchange:
             self._silence.close()
         response, self._response = self._response, None
         if response is not None:
-            await self._client.release(response)
+            self._client.release(response)
 
-    async def _content(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    async def _content(self, response: WorkerResponse) -> AsyncGenerator[bytes, None]:
         """An answer that breaks off breaks off here too: it lacks its final chunk."""
-        pieces = response.aiter_raw()
         try:
-            while (piece := await self._run(anext(pieces, None))) is not None:
+            while (piece := await self._run(response.read())) is not None:
                 yield piece
-        except httpx.HTTPError:
+        except WorkerGone:
             raise self._client.failure(truncated()) from None
 
     async def _run(self, work: Awaitable[T]) -> T:
@@ -269,12 +268,12 @@ class _BlindExchange:
             raise GatewayError("client_disconnected", "The client went away.") from None
 
 
-async def _refusal(response: httpx.Response) -> GatewayError:
+async def _refusal(response: WorkerResponse) -> GatewayError:
     """The worker's own, outside the seal, as ours."""
     try:
-        problem = json.loads(await read_bounded(response.aiter_raw(), MAX_PROBLEM_BYTES))
+        problem = json.loads(await read_bounded(response.pieces(), MAX_PROBLEM_BYTES))
         return GatewayError(public_code(problem["code"]), str(problem["detail"]))
-    except httpx.HTTPError:
+    except WorkerGone:
         return unreachable()
     except (ValueError, KeyError, TypeError):
         return GatewayError("upstream_error", "The worker's refusal is malformed.")

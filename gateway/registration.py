@@ -12,7 +12,7 @@ from typing import Final
 from gateway import config_rules
 from gateway.audit import WORKER_REGISTERED, WORKER_REMOVED, AuditLog
 from gateway.problems import GatewayError
-from gateway.sealed import UNIX_SCHEME
+from gateway.worker_http import UNIX_SCHEME
 from gateway.worker_node import WorkerAttestation, WorkerNode
 from gateway.workers import WorkerDirectory
 

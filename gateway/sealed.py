@@ -4,12 +4,10 @@ Only ciphertext leaves here. The response is opened chunk by chunk; that it is w
 when its final chunk verifies, and an end without it is an error.
 """
 
-import asyncio
-import ssl
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
-
-import httpx
+from urllib.parse import urlencode
 
 from attestation.channel import (
     CHUNKED_REQUEST_TYPE,
@@ -24,12 +22,9 @@ from attestation.channel.bhttp import ResponseParser
 from attestation.channel.padding import padding_for
 from attestation.receipt import Revocation
 from gateway.problems import GatewayError, is_known_code
+from gateway.worker_http import WorkerGone, WorkerHttp, WorkerResponse
 
-UNIX_SCHEME: Final = "unix:"
 MAX_PROBLEM_BYTES: Final = 16_384
-_CONNECT_S: Final = 5.0
-_WRITE_S: Final = 10.0
-_KEEP_ALIVE_S: Final = 3.0  # below a server's usual 5 s, so that it is this side that closes
 _STALE_KEY_CODES: Final = frozenset({"key_config_error", "decrypt_failed"})
 
 
@@ -42,25 +37,7 @@ class WorkerClient:
 
     def __init__(self, address: str) -> None:
         """`address` is `unix:/path` or `http://host:port`."""
-        uds = address.removeprefix(UNIX_SCHEME) if address.startswith(UNIX_SCHEME) else None
-        limits = httpx.Limits(
-            max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEP_ALIVE_S
-        )
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(
-                uds=uds,
-                limits=limits,
-                trust_env=False,
-                # No TLS here, so none is set up: loading CAs holds the event loop for 40 ms, each
-                # time that anybody asks for a worker's Evidence.
-                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            ),
-            base_url="http://worker" if uds else address,
-            # the response may take as long as the request's own deadline allows
-            timeout=httpx.Timeout(None, connect=_CONNECT_S, write=_WRITE_S),
-            trust_env=False,
-            headers={"accept-encoding": "identity"},
-        )
+        self._http = WorkerHttp(address)
         self._is_retired = False
         self._is_aborted = False
         self.num_open = 0
@@ -72,37 +49,35 @@ class WorkerClient:
         Raises: GatewayError `upstream_unavailable`, or the code of the worker's problem.
         """
         try:
-            async with self._http.stream("GET", path, params=params) as response:
+            response = await self._http.get(f"{path}?{urlencode(params)}" if params else path)
+            try:
                 body = await read_bounded(_plain(response), max_bytes)
-                if response.status_code == 200:
-                    return body
-        except httpx.HTTPError:
+            finally:
+                self._http.release(response)
+        except WorkerGone:
             raise unreachable() from None
-        code = _problem_code(response, body)
+        if response.status == 200:
+            return body
+        code = _problem_code(body)
         raise GatewayError(code or "upstream_unavailable", "The worker cannot answer now.")
 
     async def post(
         self, path: str, body: bytes | AsyncIterator[bytes], *, media_type: str
-    ) -> httpx.Response:
+    ) -> WorkerResponse:
         """An open response. Raises: GatewayError `upstream_unavailable`."""
-        request = self._http.build_request(
-            "POST", path, content=body, headers={"content-type": media_type}
-        )
         self.num_open += 1
         try:
-            return await self._http.send(request, stream=True)
+            return await self._http.post(path, body, media_type=media_type)
         except BaseException as err:
-            await self._leave()
-            if isinstance(err, httpx.HTTPError):
+            self._leave()
+            if isinstance(err, WorkerGone):
                 raise self.failure(unreachable()) from None
             raise
 
-    async def release(self, response: httpx.Response) -> None:
+    def release(self, response: WorkerResponse) -> None:
         """Ends one exchange; a response that was not read to its end closes its connection."""
-        try:
-            await response.aclose()
-        finally:
-            await self._leave()
+        self._http.release(response)
+        self._leave()
 
     def failure(self, error: GatewayError) -> GatewayError:
         """Why an exchange ended: `error`, or that it was cut because of a verdict."""
@@ -119,17 +94,17 @@ class WorkerClient:
         """No new exchange; the connections close with the last one that is open."""
         self._is_retired = True
         if self.num_open == 0:
-            await self._http.aclose()
+            self._http.close()
 
     async def abort(self) -> None:
         """Close every connection now: the worker is no longer trusted."""
         self._is_retired = self._is_aborted = True
-        await self._http.aclose()
+        self._http.close()
 
-    async def _leave(self) -> None:
+    def _leave(self) -> None:
         self.num_open -= 1
         if self._is_retired and self.num_open == 0:
-            await self._http.aclose()
+            self._http.close()
 
 
 class SealedExchange:
@@ -138,13 +113,12 @@ class SealedExchange:
     def __init__(
         self,
         client: WorkerClient,
-        response: httpx.Response,
+        response: WorkerResponse,
         opener: ResponseOpener,
         parser: ResponseParser,
     ) -> None:
         self._client = client
         self._response = response
-        self._bytes = response.aiter_raw()
         self._opener = opener
         self._parser = parser
         self._early: list[bytes] = []  # content that arrived together with the head
@@ -163,7 +137,7 @@ class SealedExchange:
     async def read_head(self) -> None:
         """Raises: GatewayError `upstream_truncated` or `upstream_error`."""
         while self._parser.head is None:
-            data = await anext(self._bytes, None)
+            data = await self._response.read()
             if data is None:
                 raise truncated()
             self._early += self._open(data)
@@ -177,10 +151,10 @@ class SealedExchange:
         for piece in self._early:
             yield piece
         try:
-            async for data in self._bytes:
+            while (data := await self._response.read()) is not None:
                 for piece in self._open(data):
                     yield piece
-        except httpx.HTTPError:
+        except WorkerGone:
             raise self._client.failure(truncated()) from None
         try:
             for chunk in self._opener.finish():
@@ -193,7 +167,7 @@ class SealedExchange:
     async def aclose(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            await self._client.release(self._response)
+            self._client.release(self._response)
 
     def _open(self, data: bytes) -> list[bytes]:
         try:
@@ -225,15 +199,15 @@ async def open_exchange(
     on_sealed()
     response = await client.post("/ohttp", body, media_type=CHUNKED_REQUEST_TYPE)
     try:
-        if response.status_code != 200:
+        if response.status != 200:
             raise await _refusal(response)
         exchange = SealedExchange(client, response, sealed.response_opener(), ResponseParser())
         try:
             await exchange.read_head()
-        except httpx.HTTPError:
+        except WorkerGone:
             raise client.failure(unreachable()) from None
     except BaseException:
-        await asyncio.shield(client.release(response))
+        client.release(response)
         raise
     return exchange
 
@@ -260,19 +234,19 @@ async def read_bounded(
     return bytes(body)
 
 
-def _plain(response: httpx.Response) -> AsyncIterator[bytes]:
+def _plain(response: WorkerResponse) -> AsyncIterator[bytes]:
     """The bytes as they came. Raises: GatewayError `upstream_error` when they are compressed."""
-    if "content-encoding" in response.headers:
+    if "content-encoding" in response.fields:
         raise GatewayError("upstream_error", "The worker's answer is compressed.")
-    return response.aiter_raw()
+    return response.pieces()
 
 
-async def _refusal(response: httpx.Response) -> Exception:
+async def _refusal(response: WorkerResponse) -> Exception:
     try:
         body = await read_bounded(_plain(response), MAX_PROBLEM_BYTES)
-    except httpx.HTTPError:
+    except WorkerGone:
         return unreachable()
-    code = _problem_code(response, body)
+    code = _problem_code(body)
     if code in _STALE_KEY_CODES:
         return StaleKey()
     if code in {"worker_not_ready", "server_stopping", "overloaded"}:
@@ -282,9 +256,9 @@ async def _refusal(response: httpx.Response) -> Exception:
     )
 
 
-def _problem_code(response: httpx.Response, body: bytes) -> str | None:
+def _problem_code(body: bytes) -> str | None:
     try:
-        code = httpx.Response(response.status_code, content=body).json()["code"]
+        code = json.loads(body)["code"]
     except (ValueError, KeyError, TypeError):
         return None
     return code if isinstance(code, str) and is_known_code(code) else None

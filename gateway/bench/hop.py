@@ -19,9 +19,10 @@ from attestation.channel.bhttp import http_date
 from gateway.bench.http_target import Connection, Server, open_server
 from gateway.bench.stub_engine import MODEL, stub_loader
 from gateway.config import StarshadeConfig, load_config
-from gateway.sealed import UNIX_SCHEME, WorkerClient, open_exchange
+from gateway.sealed import WorkerClient, open_exchange
 from gateway.servers import run_app, serve_gateway
 from gateway.sockets import free_port, listen_unix
+from gateway.worker_http import UNIX_SCHEME
 from runtime.bench.report import NotMeasurable
 
 CHAT_PATH: Final = "/v1/chat/completions"

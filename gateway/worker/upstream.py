@@ -21,7 +21,7 @@ from gateway.facts import EngineFacts
 from gateway.problems import GatewayError, openai_body
 from gateway.response_call import RESPONSES_PATH
 from gateway.schemas.wire import parse_object
-from gateway.sealed import UNIX_SCHEME, read_bounded
+from gateway.sealed import read_bounded
 from gateway.worker.dialects import client_answer, refusal, upstream_body
 from gateway.worker.inner import (
     MODELS_PATH,
@@ -34,6 +34,7 @@ from gateway.worker.inner import (
 )
 from gateway.worker.obfuscation import Filler
 from gateway.worker.upstream_responses import ResponseByChat
+from gateway.worker_http import UNIX_SCHEME
 
 MAX_REFUSAL_BYTES: Final = 64 << 10
 MAX_MODELS: Final = 64

@@ -6,7 +6,6 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -158,12 +157,3 @@ def flipped(data: bytes, index: int) -> bytes:
     changed = bytearray(data)
     changed[index] ^= 1
     return bytes(changed)
-
-
-def test_a_client_of_a_worker_loads_no_certificates() -> None:
-    """It would hold the event loop for as long, whenever somebody asks for Evidence."""
-    transport = WorkerClient("unix:/nowhere")._http._transport
-    assert isinstance(transport, httpx.AsyncHTTPTransport)
-    context = transport._pool._ssl_context
-    assert context is not None
-    assert context.cert_store_stats()["x509_ca"] == 0
