@@ -11,7 +11,7 @@ import asyncio
 import functools
 import socket
 import sys
-from asyncio import sslproto
+from collections.abc import Callable
 from typing import Any, Final
 
 import h11
@@ -22,15 +22,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway.malformed import OPENING_BYTES, malformed_answer
 from gateway.streaming import SLOW_READER
+from gateway.tls_connection import READ_BYTES, TlsConnection
 
 HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
 HANDSHAKE_DEADLINE_S: Final = 10.0  # of TLS
 FAREWELL_DEADLINE_S: Final = 5.0  # for a client to answer the end of a TLS connection
-WAITING_BYTES: Final = 64 * 1024  # of an answer, until more of it is held back; TLS's own is 8 x
+WAITING_BYTES: Final = 64 * 1024  # of an answer, until more of it is held back
 READER_STALL_S: Final = 30.0  # for a client to take three quarters of them
 KEEP_ALIVE_S: Final = 15  # between two requests; pools of clients give up after 5 s
 MAX_CONNECTIONS: Final = 1024  # beyond these, idle ones give way; requests have their own bound
-TLS_BUFFER_BYTES: Final = 64 * 1024  # asyncio's 256 KiB are taken by idle connections as well
 LAST_REQUESTS_S: Final = 5  # for those that came during a drain, once the others are done
 _DRAIN_POLL_S: Final = 0.05
 _FAREWELL_S: Final = 1.0  # the same when the server stops and the connection carries nothing
@@ -45,6 +45,7 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = _StreamingConnection(h11.SERVER)
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._opening = b""  # the first bytes of the latest request
@@ -149,6 +150,20 @@ class BoundedProtocol(H11Protocol):
         min(idle, key=lambda other: other.idle_since_s).cut()
 
 
+class _StreamingConnection(h11.Connection):
+    """Frames the chunks of an answer itself; h11 has the say in all else."""
+
+    _is_chunked = False
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
+        if type(event) is h11.Data and self._is_chunked and self.our_state is h11.SEND_BODY:
+            return b"%x\r\n%b\r\n" % (len(event.data), event.data) if event.data else b""
+        sent = super().send(event)
+        if type(event) is h11.Response:
+            self._is_chunked = b"\r\ntransfer-encoding: chunked\r\n" in (sent or b"").lower()
+        return sent
+
+
 class PatientProtocol(BoundedProtocol):
     """For the gateway as a client: it reads as slowly as its own clients, until it cuts them."""
 
@@ -168,35 +183,36 @@ class BoundedServer(uvicorn.Server):
     stays_open = False  # for an app that refuses what comes while running requests finish
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's own, which cannot be told the deadlines of TLS (asyncio's: 60 s and 30 s).
-
-        Nor can asyncio be told the size of a TLS connection's buffer but by its class: four records
-        fit into ours, and 1,024 idle strangers into 64 MiB.
-        """
+        """uvicorn's own, but with the TLS of `gateway.tls_connection`."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
         loop, config = asyncio.get_running_loop(), self.config
-        has_tls = config.ssl is not None
-        if has_tls:
-            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         self.servers = [
-            await loop.create_server(
-                functools.partial(
-                    self.protocol,
-                    config=config,
-                    server_state=self.server_state,
-                    app_state=self.lifespan.state,
-                ),
-                sock=listener,
-                ssl=config.ssl,
-                backlog=config.backlog,
-                ssl_handshake_timeout=self.handshake_deadline_s if has_tls else None,
-                ssl_shutdown_timeout=FAREWELL_DEADLINE_S if has_tls else None,
-            )
+            await loop.create_server(self._connection(), sock=listener, backlog=config.backlog)
             for listener in sockets or ()
         ]
         self.started = True
+
+    def _connection(self) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes the protocol of a connection that was accepted."""
+        config = self.config
+        bounded = functools.partial(
+            self.protocol,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        if config.ssl is None:
+            return bounded
+        context, buffer = config.ssl, bytearray(READ_BYTES)
+        return lambda: TlsConnection(
+            bounded(),
+            context,
+            buffer=buffer,
+            handshake_s=self.handshake_deadline_s,
+            farewell_s=FAREWELL_DEADLINE_S,
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().call_later(_FAREWELL_S, self._drop_closing)

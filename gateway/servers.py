@@ -119,6 +119,7 @@ def server_for(
     """The server of every role, not started."""
     settings = uvicorn.Config(
         app,
+        loop="uvloop",
         http="h11",
         ws="none",
         lifespan="on",
