@@ -95,6 +95,8 @@ class FakeService:
 
 def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # a body would wait 40 ms for its head's ACK
+
         def do_GET(self) -> None:
             self._serve()
 

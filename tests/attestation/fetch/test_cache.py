@@ -203,16 +203,20 @@ def test_one_flight_at_a_time_for_threads(tmp_path: Path) -> None:
     assert len(fetches) == 1
 
 
-def _hold(folder: Path, held: multiprocessing.synchronize.Event, seconds: float) -> None:
+def _hold(
+    folder: Path,
+    held: multiprocessing.synchronize.Event,
+    may_end: multiprocessing.synchronize.Event,
+) -> None:
     with collateral_cache(folder).flight(_SLOT):
         held.set()
-        threading.Event().wait(seconds)
+        may_end.wait(60)
 
 
 def test_one_flight_at_a_time_for_processes_and_none_waits_for_ever(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    holder = context.Process(target=_hold, args=(tmp_path, held, 3.0))
+    held, may_end = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(tmp_path, held, may_end))
     holder.start()
     try:
         assert held.wait(30)
@@ -220,9 +224,9 @@ def test_one_flight_at_a_time_for_processes_and_none_waits_for_ever(tmp_path: Pa
             assert holder.is_alive()  # gave up waiting
         with collateral_cache(tmp_path).flight("another slot"):
             assert holder.is_alive()
+        threading.Timer(0.1, may_end.set).start()
         with collateral_cache(tmp_path).flight(_SLOT):
-            holder.join(5)
-            assert not holder.is_alive()
+            assert may_end.is_set()
     finally:
         holder.kill()
         holder.join()
