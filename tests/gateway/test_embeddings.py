@@ -150,11 +150,11 @@ def test_numbers_are_not_decoded_for_the_count_behind_them() -> None:
 @pytest.mark.parametrize(("encoding", "most"), [("float", 653), ("base64", 2048)])
 async def test_vectors_that_no_answer_holds_are_not_made(encoding: str, most: int) -> None:
     embedder = SimpleNamespace(num_dimensions=1024)
-    texts: list[int] = []
+    texts, too_many = list[int](), [0] * MAX_TOKENS
 
     def tokenize(_text: str) -> list[int]:
         texts.append(1)
-        return [0] * MAX_TOKENS  # so that it ends there
+        return too_many  # so that it ends there
 
     model = SimpleNamespace(
         name=MODEL,
