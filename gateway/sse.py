@@ -38,9 +38,13 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raw events, each with its closing blank line. Raises: EventTooLargeError."""
+        if not self._pending:
+            *events, rest = data.split(b"\n\n")
+            if not rest:  # whole events, as most come
+                return [event + b"\n\n" for event in events if event]
         is_ended = b"\n\n" in self._pending[-1:] + data  # else a long event is not searched again
         self._pending += data
-        events: list[bytes] = []
+        events = []
         if is_ended:
             *events, rest = bytes(self._pending).split(b"\n\n")
             self._pending = bytearray(rest)
@@ -55,5 +59,7 @@ class EventSplitter:
 
 def event_data(event: bytes) -> bytes:
     """The joined `data:` lines of one raw event; empty for comments."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2:
+        return event[6:-2]  # one line, as most have
     lines = (line for line in event.split(b"\n") if line.startswith(b"data:"))
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines)

@@ -106,12 +106,12 @@ class _Sight:
 
     async def _pass_on(self, message: Message) -> None:
         """The end is sent by itself, after the receipt has been signed over all before it."""
-        body = message.get("body", b"")
+        body, has_more = message.get("body", b""), message.get("more_body", False)
         if body:
-            await self._send({"type": message["type"], "body": body, "more_body": True})
+            await self._send(message if has_more else {**message, "more_body": True})
             self._receipt.response_hash.update(body)
             self._receipt.bytes_sent += len(body)
-        if not message.get("more_body", False):
+        if not has_more:
             self._receipt.is_response_whole = True
             self.close()
             await self._send({"type": message["type"], "body": b"", "more_body": False})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import uvloop
 
 from attestation.channel import ClientRequest, ServerKey, ServerRequest
 from gateway import sse
@@ -75,7 +76,7 @@ def gateway(rate: int, seconds: int, tokens: int, repeat: int, as_json: bool) ->
         tempfile.TemporaryDirectory(prefix="starshade-bench-") as name,
         running_hop(Path(name), itl_s=ITL_S) as hop,
     ):
-        runs = asyncio.run(_measure(hop, body, rate=rate, seconds=seconds, repeat=repeat))
+        runs = uvloop.run(_measure(hop, body, rate=rate, seconds=seconds, repeat=repeat))
     through, direct = runs
     if not through.ttft_s or not direct.ttft_s:
         raise NotMeasurable("no request was answered")

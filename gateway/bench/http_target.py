@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+import uvloop
+
+from gateway.http1 import MalformedResponse, ResponseReader
 from gateway.sse import DONE_DATA, EventSplitter, EventTooLargeError, event_data
 from runtime.bench.load import Job, LoadRun, Record
 from runtime.bench.report import NotMeasurable
 
 _TIMEOUT_S: Final = 600.0
-_MAX_HEADER_LINES: Final = 100
+_READ_BYTES: Final = 1 << 16
 _MAX_BODY_BYTES: Final = 1 << 26
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -90,43 +93,27 @@ class Connection:
         if self._server.api_key:
             head += [f"Authorization: Bearer {self._server.api_key}"]
         self._writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        response = ResponseReader()
+        refusal, num_bytes = b"", 0
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._writer.drain()
-                status, fields = await self._head()
-                parts = self._body(fields)
-                if status != 200:
-                    text = b"".join([part async for part in parts])[:200]
-                    raise HttpTargetError(f"status {status}: {text.decode(errors='replace')}")
-                async for part in parts:
-                    yield part
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as err:
+                while not response.is_complete:
+                    if data := await self._reader.read(_READ_BYTES):
+                        part = b"".join(response.feed(data))
+                    else:
+                        part = b""
+                        response.finish()
+                    num_bytes = _bounded(num_bytes + len(part))
+                    if response.head is not None and response.head.status != 200:
+                        refusal += part
+                    elif part:
+                        yield part
+        except (OSError, TimeoutError, ValueError, MalformedResponse) as err:
             raise HttpTargetError(f"broken answer: {type(err).__name__}") from err
-
-    async def _head(self) -> tuple[int, dict[str, str]]:
-        first = (await self._reader.readline()).split()
-        if len(first) < 2:  # nothing at all where the server has hung up
-            raise ValueError("no status line")
-        status = int(first[1])
-        fields: dict[str, str] = {}
-        for _ in range(_MAX_HEADER_LINES):
-            line = (await self._reader.readline()).decode("latin-1").strip()
-            if not line:
-                return status, fields
-            name, _, value = line.partition(":")
-            fields[name.lower()] = value.strip().lower()
-        raise ValueError("too many header fields")
-
-    async def _body(self, fields: dict[str, str]) -> AsyncIterator[bytes]:
-        total = 0
-        if "chunked" not in fields.get("transfer-encoding", ""):
-            yield await self._reader.readexactly(_bounded(int(fields["content-length"])))
-            return
-        while size := int((await self._reader.readline()).split(b";")[0], 16):
-            total = _bounded(total + size)
-            yield (await self._reader.readexactly(size + 2))[:-2]
-        while (await self._reader.readline()).strip():
-            pass  # trailer fields
+        if response.head is not None and response.head.status != 200:
+            text = refusal[:200].decode(errors="replace")
+            raise HttpTargetError(f"status {response.head.status}: {text}")
 
 
 class HttpTarget:
@@ -148,7 +135,7 @@ class HttpTarget:
         self._as_chat = as_chat
 
     def run(self, jobs: Sequence[Job], *, concurrency: int) -> LoadRun:
-        return asyncio.run(_Loop(self, jobs).run(concurrency))
+        return uvloop.run(_Loop(self, jobs).run(concurrency))
 
     async def connect(self) -> Connection:
         return await self._server.connect()

@@ -81,7 +81,7 @@ class Generation:
         self._request = replace(request, request_id=number)
         self._pending: deque[_Event] = deque()
         self._max_pending = max_pending
-        self._ready = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._is_over = False
 
     async def __aenter__(self) -> "Generation":
@@ -113,13 +113,14 @@ class Generation:
             self._pending.clear()
             event = GatewayError("slow_reader", "The response was read too slowly.")
         self._pending.append(event)
-        self._ready.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
         return not is_behind
 
     async def _next(self) -> _Event:
         while not self._pending:
-            self._ready.clear()
-            await self._ready.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         event = self._pending.popleft()
         if isinstance(event, GatewayError):
             self._is_over = True
@@ -143,7 +144,7 @@ class EngineBridge:
         self._loop = loop
         self._max_pending = max_pending_deltas
         self._max_yield_s = max_yield_s
-        self._is_passed_on = threading.Event()
+        self._gate = threading.Lock()  # open when the loop has passed on what the last step gave
         self._inbox: SimpleQueue[_Command] = SimpleQueue()
         self._open: dict[str, Generation] = {}  # by number
         self._numbers = itertools.count()
@@ -210,7 +211,12 @@ class EngineBridge:
             is_broken = event is not item and isinstance(event, GatewayError)
             if not generation.deliver(event) or is_broken:
                 self.release(request_id, abort=True)
-        self._loop.call_soon(self._is_passed_on.set)  # after the readers that were just woken
+        if self._max_yield_s:
+            self._loop.call_soon(self._open_gate)  # after the readers that were just woken
+
+    def _open_gate(self) -> None:
+        if self._gate.locked():
+            self._gate.release()
 
     # -- the engine's thread ---------------------------------------------------------------
 
@@ -273,10 +279,10 @@ class EngineBridge:
     def _hand_over(self, callback: Callable[[_Outbox], None], outbox: _Outbox) -> None:
         if self._loop.is_closed():
             return
-        self._is_passed_on.clear()
+        self._gate.acquire(blocking=False)  # shut, if it is not
         self._loop.call_soon_threadsafe(callback, outbox)
         if self._max_yield_s:
-            self._is_passed_on.wait(self._max_yield_s)
+            self._gate.acquire(timeout=self._max_yield_s)
 
 
 def _settled(advance: Advance) -> _Event:

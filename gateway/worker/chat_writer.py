@@ -55,6 +55,10 @@ class ChatWriter:
 
     def delta(self, index: int, text: str, logprobs: Sequence[TokenLogprobs]) -> bytes:
         parser = self._parsers[index]
+        if parser is None and not logprobs:  # most events are this, so they are written in one go
+            content = sse.compact(text)
+            choice = f'{{"index":{index},"delta":{{"content":{content}}},"finish_reason":null}}'
+            return self._event(choice, is_filled=True) if text else b""
         pieces: Sequence[Piece] = parser.feed(text) if parser else [Said(text)] if text else []
         if logprobs and not pieces:
             pieces = [Said("")]
@@ -150,12 +154,13 @@ class ChatWriter:
     ) -> bytes:
         choice: Json = {"index": index, "delta": delta, "finish_reason": reason}
         choice |= self._logprobs(logprobs)
-        text = sse.compact(choice)
-        if self._filler is not None and delta:
-            return (
-                f'{self._beginning}{text}],"obfuscation":"{self._filler(len(text))}"}}\n\n'.encode()
-            )
-        return f"{self._beginning}{text}]}}\n\n".encode()
+        return self._event(sse.compact(choice), is_filled=bool(delta))
+
+    def _event(self, choice: str, *, is_filled: bool) -> bytes:
+        filling = ""
+        if self._filler is not None and is_filled:
+            filling = f',"obfuscation":"{self._filler(len(choice))}"'
+        return f"{self._beginning}{choice}]{filling}}}\n\n".encode()
 
     def _logprobs(self, found: Sequence[TokenLogprobs]) -> Json:
         """The member ``logprobs``, or nothing where none were asked for."""

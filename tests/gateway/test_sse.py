@@ -17,6 +17,23 @@ def test_any_split_gives_the_same_events(texts: list[str], step: int) -> None:
     assert not splitter.has_partial_event
 
 
+@given(st.text("ad: \n", max_size=40), st.lists(st.integers(0, 40), max_size=4))
+def test_any_bytes_give_the_same_events_whole_and_cut(text: str, cuts: list[int]) -> None:
+    data, splitter = text.encode(), sse.EventSplitter()
+    ends = [*sorted(cuts), len(data)]
+    parts = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    events = [event for part in parts for event in splitter.feed(part)]
+    *whole, rest = data.split(b"\n\n")
+    assert events == [event + b"\n\n" for event in whole if event]
+    assert splitter.has_partial_event == bool(rest.strip())
+
+
+@given(st.lists(st.sampled_from(["data: a", "data:b", "data", "event: x", ": c", "data: ", " "])))
+def test_the_data_of_an_event_is_all_its_data_lines(lines: list[str]) -> None:
+    told = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
+    assert sse.event_data("\n".join([*lines, "", ""]).encode()) == "\n".join(told).encode()
+
+
 def test_a_partial_event_is_noticed() -> None:
     splitter = sse.EventSplitter()
     assert splitter.feed(b"data: {") == []

@@ -4,6 +4,8 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+import pytest
+
 from gateway import sse
 from gateway.worker.chat_writer import ChatWriter
 from gateway.worker.job import WrittenAnswer
@@ -103,6 +105,13 @@ def test_log_probabilities_of_held_text_are_told_at_once() -> None:
     (entry,) = choice["logprobs"]["content"]
     assert (entry["token"], entry["bytes"]) == ("a", [97])
     assert entry["top_logprobs"][0]["bytes"] == [255]
+
+
+@pytest.mark.parametrize("filler", [None, random_filler(bytes)])
+@pytest.mark.parametrize("text", ["b", "", '"\\\n\x00', "\u00fc\U0001f30a", "\ud800"])
+def test_plain_text_is_written_as_text_beside_calls_is(text: str, filler: Filler | None) -> None:
+    beside_calls = writer(tool_names={"f"}, filler=filler).delta(0, text, ())
+    assert writer(filler=filler).delta(0, text, ()) == beside_calls
 
 
 def test_deltas_of_many_lengths_have_few_sizes() -> None:
