@@ -65,7 +65,7 @@ def _server(certificate: tuple[Path, Path], answer: Answer) -> Iterator[str]:
     context.load_cert_chain(*certificate)
     server = HTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"https://127.0.0.1:{server.server_port}/v1"
