@@ -158,7 +158,7 @@ async def _fetch(
     timeout_s: float,
     *,
     with_keys: bool = False,
-) -> "Delivery":
+) -> Delivery:
     hint = "" if source.path_prefix == API_PREFIX else f"; does the URL end in {API_PREFIX}?"
     keys = b""
     async with answering(source, timeout_s), client:

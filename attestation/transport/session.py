@@ -75,23 +75,20 @@ def open_session(
     keys: bytes,
     *,
     at: datetime,
-    mode: Mode | None = None,
     weights_sha256: Collection[str] = (),
     worker: Judged | None = None,
 ) -> Session:
     """The session of accepted verdicts; ``keys`` is the list of keys that was offered.
 
-    1. Every verdict accepts. 2. The gateway is in the mode that the caller insists on, the worker
-    in the gateway's, and there are weights, but none that he does not know, if he insists on some.
-    3. One of the offered keys is in the keyset of whoever is to open; one that quantum computers do
-    not open goes first.
+    1. Every verdict accepts. 2. The worker is in the gateway's mode, and there are weights, but
+    none that the caller does not know, if he insists on some. 3. One of the offered keys is in the
+    keyset of whoever is to open; one that quantum computers do not open goes first.
 
     Raises: EvidenceRefused.
     """
     opener = gateway if worker is None else worker
     own, sealed_to = _keyset(gateway), _keyset(opener)  # 1
-    mode_of(gateway, mode)  # 2
-    if sealed_to.mode != own.mode:
+    if sealed_to.mode != own.mode:  # 2
         raise _not_in(own.mode, sealed_to, opener)
     served = set(sealed_to.weights_sha256)
     if weights_sha256 and not (served and served <= set(weights_sha256)):
@@ -116,8 +113,11 @@ def open_session(
     )
 
 
-def mode_of(gateway: Judged, insisted: Mode | None) -> Mode:
-    """Of a gateway whose verdict accepts. Raises: EvidenceRefused, also for another than that."""
+def require_mode(gateway: Judged, insisted: Mode | None) -> Mode:
+    """The gateway's.
+
+    Raises: EvidenceRefused: its verdict does not accept, or it is in another than insisted on.
+    """
     own = _keyset(gateway)
     if insisted is not None and own.mode != insisted:
         raise _not_in(insisted, own, gateway)

@@ -20,14 +20,9 @@ from attestation.keyset import Mode
 from attestation.model import NONCE_BYTES, Nonce, parse_bundle
 from attestation.policy import AppraisalPolicy
 from attestation.transport.errors import EvidenceRefused, GatewayUnavailable
-from attestation.transport.evidence import (
-    TIMEOUT_S,
-    Delivery,
-    fetch_evidence,
-    fetch_nodes,
-)
+from attestation.transport.evidence import TIMEOUT_S, Delivery, fetch_evidence, fetch_nodes
 from attestation.transport.pinned import ClientCertificate
-from attestation.transport.session import Judged, Session, mode_of, open_session
+from attestation.transport.session import Judged, Session, open_session, require_mode
 from attestation.transport.url import EvidenceUrl
 
 T = TypeVar("T")
@@ -66,7 +61,7 @@ class GatewayVerifier:
         """
         at = self.utc_now()
         gateway, delivery = self.judge(with_keys=True)  # 1
-        if mode_of(gateway, self.mode) == "pass-through":
+        if require_mode(gateway, self.mode) == "pass-through":
             return self._through(gateway, delivery.keys, at)  # 2
         return self._open(gateway, delivery.keys, at)  # 3
 
@@ -95,7 +90,6 @@ class GatewayVerifier:
             gateway,
             keys,
             at=at,
-            mode=self.mode,
             weights_sha256=self.weights_sha256,
             worker=worker,
         )
