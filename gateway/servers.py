@@ -104,6 +104,7 @@ def run_app(
         protocol=protocol,
         stays_open=stays_open,
     )
+    server.owns_process = True
     server.run(sockets=[listener])
 
 
