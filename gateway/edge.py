@@ -5,6 +5,7 @@ text and raise on to the server, whose traceback could quote a prompt.
 """
 
 import logging
+from collections.abc import Awaitable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,10 +37,10 @@ class FaultBarrier:
             return
         has_begun = False
 
-        async def watched(message: Message) -> None:
+        def watched(message: Message) -> Awaitable[None]:  # no coroutine of its own: events pass
             nonlocal has_begun
             has_begun = has_begun or message["type"] == "http.response.start"
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, watched)

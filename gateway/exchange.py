@@ -127,19 +127,19 @@ class Exchange:
 
     async def _checked_events(self) -> AsyncGenerator[bytes, None]:
         splitter, last = sse.EventSplitter(), b""
-        async with aclosing(self._content()) as content:
-            while (piece := await self.run(anext(content, None))) is not None:
-                now_ns = self._relay.clocks.monotonic_ns()
-                out = b""
-                for event in self._split(splitter, piece):
-                    match self._read_event(event, now_ns):
-                        case EventUse.PASS:
-                            out += event
-                        case EventUse.END:
-                            last = event
-                if out:
-                    self._note_first_token(now_ns)
-                    yield out
+        sealed = self._begun()
+        while (piece := await self.run(sealed.read())) is not None:
+            now_ns = self._relay.clocks.monotonic_ns()
+            out = b""
+            for event in self._split(splitter, piece):
+                match self._read_event(event, now_ns):
+                    case EventUse.PASS:
+                        out += event
+                    case EventUse.END:
+                        last = event
+            if out:
+                self._note_first_token(now_ns)
+                yield out
         if splitter.has_partial_event or not (last or self._trace.facts.error_code):
             raise truncated()
         if last:
@@ -165,13 +165,13 @@ class Exchange:
             raise GatewayError("upstream_error", "The worker's event is malformed.") from None
 
     async def _read_whole(self) -> bytes:
-        async with aclosing(self._content()) as content:
+        async with aclosing(self._begun().content()) as content:
             return await read_bounded(content, MAX_ANSWER_BYTES, error=too_large_an_answer())
 
-    def _content(self) -> AsyncGenerator[bytes, None]:
+    def _begun(self) -> SealedExchange:
         if self._sealed is None:
             raise truncated()
-        return self._sealed.content()
+        return self._sealed
 
     async def _is_alive(self, node: WorkerNode, silence: timedelta) -> bool:
         """Whether a worker that sent nothing for so long may wait as long as it likes.

@@ -122,6 +122,7 @@ class SealedExchange:
         self._opener = opener
         self._parser = parser
         self._early: list[bytes] = []  # content that arrived together with the head
+        self._has_ended = False  # and was verified
         self._is_closed = False
 
     @property
@@ -142,32 +143,43 @@ class SealedExchange:
                 raise truncated()
             self._early += self._open(data)
 
-    async def content(self) -> AsyncGenerator[bytes, None]:
-        """The response's content as it arrives.
+    async def read(self) -> bytes | None:
+        """The content that has come since, at least one byte; None at the end.
 
         Raises: GatewayError `upstream_truncated` unless the final chunk verified, and
         `upstream_error` for bytes that do not open.
         """
-        for piece in self._early:
+        pieces, self._early = self._early, []
+        while not pieces and not self._has_ended:
+            try:
+                data = await self._response.read()
+            except WorkerGone:
+                raise self._client.failure(truncated()) from None
+            pieces = self._finish() if data is None else self._open(data)
+        if not pieces:
+            return None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def content(self) -> AsyncGenerator[bytes, None]:
+        """The same until the end. Raises: as `read`."""
+        while (piece := await self.read()) is not None:
             yield piece
-        try:
-            while (data := await self._response.read()) is not None:
-                for piece in self._open(data):
-                    yield piece
-        except WorkerGone:
-            raise self._client.failure(truncated()) from None
-        try:
-            for chunk in self._opener.finish():
-                for piece in self._parser.feed(chunk):
-                    yield piece
-            self._parser.finish()
-        except ChannelError:
-            raise self._client.failure(truncated()) from None
 
     async def aclose(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self._client.release(self._response)
+
+    def _finish(self) -> list[bytes]:
+        try:
+            pieces = [
+                piece for chunk in self._opener.finish() for piece in self._parser.feed(chunk)
+            ]
+            self._parser.finish()
+        except ChannelError:
+            raise self._client.failure(truncated()) from None
+        self._has_ended = True
+        return pieces
 
     def _open(self, data: bytes) -> list[bytes]:
         try:

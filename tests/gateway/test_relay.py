@@ -38,6 +38,10 @@ class ScriptedExchange:
     def __init__(self, pieces: list[bytes], failure: GatewayError | None) -> None:
         self.pieces = pieces
         self.failure = failure
+        self.rest = self.content()
+
+    async def read(self) -> bytes | None:
+        return await anext(self.rest, None)
 
     async def content(self) -> AsyncGenerator[bytes, None]:
         for piece in self.pieces:

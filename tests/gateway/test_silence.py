@@ -108,6 +108,10 @@ class PausingExchange:
 
     def __init__(self, pause_s: float) -> None:
         self.pause_s = pause_s
+        self.rest = self.content()
+
+    async def read(self) -> bytes | None:
+        return await anext(self.rest, None)
 
     async def content(self) -> AsyncGenerator[bytes, None]:
         yield TEXT
