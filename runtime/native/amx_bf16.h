@@ -80,12 +80,12 @@ inline void multiply_square(const uint16_t* x, int64_t x_stride, const Strip& st
   }
   for (int64_t k = 0; k < num_inputs; k += kGroup) {
     _tile_loadd(6, strip.weights[0] + k / 2 * kLineBytes, kLineBytes);
-    _tile_loadd(4, x + k, x_bytes);
+    _tile_stream_loadd(4, x + k, x_bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, strip.weights[1] + k / 2 * kLineBytes, kLineBytes);
     _tile_dpbf16ps(1, 4, 7);
     if (!BOTH) continue;
-    _tile_loadd(5, x + kTileRows * x_stride + k, x_bytes);
+    _tile_stream_loadd(5, x + kTileRows * x_stride + k, x_bytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }

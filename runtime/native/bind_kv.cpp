@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aligned.h"
 #include "bind.h"
 #include "cpu.h"
 #include "kv_pool.h"
@@ -101,11 +102,9 @@ void attend(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const float, 3> q,
   nb::gil_scoped_release released;
   std::atomic<std::size_t> next{0};
   cpu.threads.run_all([&](std::size_t, std::size_t) {
-    std::vector<std::uint8_t> scratch(scratch_bytes + 64);
-    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-    std::uint8_t* aligned = scratch.data() + (64 - address % 64) % 64;
+    LineVector<std::uint8_t> scratch(scratch_bytes);
     for (std::size_t task; (task = next.fetch_add(1)) < plan.tasks().size();) {
-      cpu.isa.attention_for(plan.tasks()[task])(args, plan.tasks()[task], aligned);
+      cpu.isa.attention_for(plan.tasks()[task])(args, plan.tasks()[task], scratch.data());
     }
   });
   for (std::int64_t row = 0; row < rows.num_tokens(); ++row) {

@@ -130,7 +130,7 @@ std::vector<double> time_matmul(Cpu& cpu, const std::vector<const Matrix*>& matr
     most_in = std::max(most_in, matrix->num_cols());
     most_out = std::max(most_out, matrix->num_rows());
   }
-  std::vector<float> x(std::size_t(num_rows * most_in)), out(std::size_t(num_rows * most_out));
+  LineVector<float> x(std::size_t(num_rows * most_in)), out(std::size_t(num_rows * most_out));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(i * 37 % 101) / 50.0f - 1.0f;
   QuantizedBuffer quantized(num_rows, most_in);
   const Product product{cpu,        quantized, x.data(), most_in,        num_rows,

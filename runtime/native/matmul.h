@@ -15,8 +15,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "aligned.h"
 #include "matmul_kernel.h"
 #include "matrix.h"
 
@@ -37,10 +37,10 @@ class QuantizedBuffer {
   QuantizedRows rows(std::int64_t num_cols);
 
  private:
-  std::vector<std::int8_t> codes_;
-  std::vector<float> scales_, scaled_sums_;
-  std::vector<std::int32_t> sums_, half_sums_;
-  std::vector<std::uint16_t> bf16_;
+  LineVector<std::int8_t> codes_;
+  LineVector<float> scales_, scaled_sums_;
+  LineVector<std::int32_t> sums_, half_sums_;
+  LineVector<std::uint16_t> bf16_;
 };
 
 enum class Epilogue { store, add };  // add: to what out holds (the residual stream)

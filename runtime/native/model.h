@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "aligned.h"
 #include "isa.h"
 #include "kv_pool.h"
 #include "model_weights.h"
@@ -98,7 +99,7 @@ class Model {
 
   // Scratch, sized for capacity_ rows.
   std::int64_t capacity_ = 0;
-  std::vector<float> hidden_, qkv_, attended_, normed_, activated_, projected_, partials_;
+  LineVector<float> hidden_, qkv_, attended_, normed_, activated_, projected_, partials_;
   std::vector<std::vector<float>> cosines_, sines_;  // by rope table: (T, rotary_dim / 2)
   std::unique_ptr<QuantizedBuffer> quantized_, quantized_ffn_;
   std::vector<std::unique_ptr<Thread>> per_thread_;

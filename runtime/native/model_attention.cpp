@@ -35,7 +35,7 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
   const auto num_tasks = std::int64_t(plan.tasks().size());
   for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
     const KvAttentionTask& found = plan.tasks()[std::size_t(task)];
-    isa_.attention_for(found)(args, found, self.aligned_scratch());
+    isa_.attention_for(found)(args, found, self.scratch.data());
   }
   threads_.barrier();
   // 4. Output projection into the residual stream.

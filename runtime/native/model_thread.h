@@ -32,19 +32,15 @@ struct Model::Thread {
         gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
                                          kPromptBlockRows * kPromptColumns))),
         quantized(kAloneRows, max_cols),
-        scratch(scratch_bytes + 64) {}
+        scratch(scratch_bytes) {}
 
   Span share(std::int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
-  void* aligned_scratch() {
-    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-    return scratch.data() + (64 - address % 64) % 64;
-  }
 
   const std::int64_t index, count;
-  std::vector<float> x;        // rows that this thread norms for itself
-  std::vector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
+  LineVector<float> x;        // rows that this thread norms for itself
+  LineVector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
   QuantizedBuffer quantized;
-  std::vector<std::uint8_t> scratch;  // attention's
+  LineVector<std::uint8_t> scratch;   // attention's
   std::vector<BestLogit> best;        // by logits row, of this thread's tiles
 };
 
