@@ -12,6 +12,9 @@ namespace {
 // Tiles of the head between two looks at their logits, which are then still in the cache.
 constexpr std::int64_t kHeadTiles = 64;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
+// Counters of what is shared out, at most: norm, heads, attention, its rows, output projection with
+// its norm, norm, gates and ups, down projection with its norm; embedding, norm, head.
+constexpr std::size_t kSharedPerLayer = 10, kSharedApart = 3;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
@@ -37,7 +40,7 @@ Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWei
     if (found == plan_windows_.end()) plan_windows_.push_back(window);
   }
   plans_.resize(plan_windows_.size());
-  next_task_.reset(new std::atomic<std::int64_t>[std::size_t(shape_.num_layers)]);
+  next_part_ = std::vector<TaskCounter>(std::size_t(shape_.num_layers) * kSharedPerLayer + kSharedApart);
   cosines_.resize(shape_.ropes.size());
   sines_.resize(shape_.ropes.size());
   const std::int64_t max_cols = std::max(shape_.hidden_size, shape_.q_width());
@@ -89,9 +92,6 @@ void Model::plan_attention() {
   }
   if (std::size_t(num_floats) > partials_.size()) partials_.resize(std::size_t(num_floats));
   for (AttentionPlan& plan : plans_) plan.set_partials(partials_.data());
-  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
-    next_task_[std::size_t(layer)].store(0, std::memory_order_relaxed);
-  }
 }
 
 void Model::step(const StepArrays& arrays) {
@@ -104,17 +104,23 @@ void Model::step(const StepArrays& arrays) {
   if (arrays.num_tokens == 0) return;
   reserve(arrays.num_tokens, arrays.num_logits_rows);
   plan_attention();
-  for (const auto& thread : per_thread_) thread->best.assign(best_.size(), {-INFINITY, -1, 0});
+  for (TaskCounter& counter : next_part_) counter.next.store(0, std::memory_order_relaxed);
+  for (const auto& thread : per_thread_) {
+    thread->num_shared_out = 0;
+    thread->best.assign(best_.size(), {-INFINITY, -1, 0});
+  }
   threads_.run_all([this](std::size_t thread, std::size_t num_threads) { run(thread, num_threads); });
   find_best();
 }
 
 void Model::find_best() {
-  for (const auto& thread : per_thread_) {  // in the order of their ids: the lowest of equals stays
+  for (const auto& thread : per_thread_) {
     for (std::size_t row = 0; row < best_.size(); ++row) {
       const BestLogit& found = thread->best[row];
       best_[row].is_broken |= found.is_broken;
-      if (found.id < 0 || (best_[row].id >= 0 && found.value <= best_[row].value)) continue;
+      const bool is_best = best_[row].id < 0 || found.value > best_[row].value ||
+                           (found.value == best_[row].value && found.id < best_[row].id);
+      if (found.id < 0 || !is_best) continue;  // the lowest id of equals stays
       best_[row].value = found.value;
       best_[row].id = found.id;
     }
@@ -143,7 +149,10 @@ void Model::ffn_layer(Thread& self, std::int32_t layer) {
 }
 
 void Model::embed(Thread& self) {
-  const Span span = self.share(rows_.num_tokens());
+  share_out(self, rows_.num_tokens(), kRowsAtOnce, [this](Span rows) { embed_rows(rows); });
+}
+
+void Model::embed_rows(Span span) {
   const std::int64_t half = shape_.rotary_dim / 2;
   for (std::int64_t row = span.first; row < span.end; ++row) {
     float* hidden = hidden_.data() + row * shape_.hidden_size;
@@ -172,33 +181,33 @@ Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
   const bool alone = num_rows <= kAloneRows;
   const Operand out{alone ? self.x.data() : normed_.data(), width,
                     (alone ? self.quantized : *quantized_).rows(width)};
-  const Span span = alone ? Span{0, num_rows} : self.share(num_rows);
-  for_rows(span, blocks, [&](std::int64_t row, const RowBlock& block) {
+  const auto norm = [&](std::int64_t row, const RowBlock& block) {
     // Where only the narrow form is read, the other need not leave the cache.
     float* to = projection.takes_f32() ? out.x + row * width : self.x.data();
     const float* from = hidden_.data() + (rows == nullptr ? row : rows[row]) * width;
     isa_.rows->rms_norm(from, weight.data(), shape_.eps, width, to);
     if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
-  });
-  if (!alone) threads_.barrier();
+  };
+  take_rows(self, num_rows, blocks, norm);
   return out;
 }
 
 // The thread's share of the gated activations, in the forms that the next projection takes.
 void Model::activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out) {
-  const std::int64_t ffn_size = shape_.ffn_size;
-  const Span groups = self.share((ffn_size + kGroup - 1) / kGroup);
-  const Span span{groups.first * kGroup, std::min(groups.end * kGroup, ffn_size)};
-  for (const RowBlock& rows : rows_.blocks) {
-    // Few columns of many rows, or few rows of all columns.
-    const std::int64_t most = is_bf16(rows) ? kPromptColumns : span.end - span.first;
-    for (std::int64_t column = span.first; column < span.end; column += most) {
-      activate_block(self, layer, in, out, rows, {column, std::min(column + most, span.end)});
+  const std::int64_t ffn_size = shape_.ffn_size, groups = (ffn_size + kGroup - 1) / kGroup;
+  share_out(self, groups, kPromptColumns / kGroup, [&](Span part) {
+    const Span span{part.first * kGroup, std::min(part.end * kGroup, ffn_size)};
+    for (const RowBlock& rows : rows_.blocks) {
+      // Few columns of many rows, or few rows of all columns.
+      const std::int64_t most = is_bf16(rows) ? kPromptColumns : span.end - span.first;
+      for (std::int64_t column = span.first; column < span.end; column += most) {
+        activate_columns(self, layer, in, out, rows, {column, std::min(column + most, span.end)});
+      }
     }
-  }
+  });
 }
 
-void Model::activate_block(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
+void Model::activate_columns(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
                            const RowBlock& rows, Span columns) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const std::int64_t ffn_size = shape_.ffn_size, width = columns.end - columns.first;
@@ -223,21 +232,23 @@ void Model::activate_block(Thread& self, std::int32_t layer, const Operand& in, 
 void Model::add_projection(Thread& self, const Projection& projection, const Operand& in,
                            const std::vector<float>& post_norm) {
   const std::int64_t width = shape_.hidden_size;
-  const Span tiles = self.share((width + kTileOutputs - 1) / kTileOutputs);
-  const Span outputs{tiles.first * kTileOutputs, std::min(tiles.end * kTileOutputs, width)};
   const Epilogue epilogue = post_norm.empty() ? Epilogue::add : Epilogue::store;
   float* const to = post_norm.empty() ? hidden_.data() : projected_.data();
-  for (const RowBlock& rows : rows_.blocks) {
-    multiply(projection, in, rows, outputs, to + rows.first * width, width, epilogue);
-  }
+  share_out(self, (width + kTileOutputs - 1) / kTileOutputs, kTilesAtOnce, [&](Span tiles) {
+    const Span outputs{tiles.first * kTileOutputs, std::min(tiles.end * kTileOutputs, width)};
+    for (const RowBlock& rows : rows_.blocks) {
+      multiply(projection, in, rows, outputs, to + rows.first * width, width, epilogue);
+    }
+  });
   if (!post_norm.empty()) {
     threads_.barrier();
-    const Span rows = self.share(rows_.num_tokens());
-    for (std::int64_t row = rows.first; row < rows.end; ++row) {
-      float* projected = projected_.data() + row * width;
-      isa_.rows->rms_norm(projected, post_norm.data(), shape_.eps, width, projected);
-      isa_.rows->add(hidden_.data() + row * width, projected, width);
-    }
+    share_out(self, rows_.num_tokens(), kRowsAtOnce, [&](Span rows) {
+      for (std::int64_t row = rows.first; row < rows.end; ++row) {
+        float* projected = projected_.data() + row * width;
+        isa_.rows->rms_norm(projected, post_norm.data(), shape_.eps, width, projected);
+        isa_.rows->add(hidden_.data() + row * width, projected, width);
+      }
+    });
   }
   threads_.barrier();
 }
@@ -251,24 +262,26 @@ void Model::multiply(const Projection& projection, const Operand& in, const RowB
 }
 
 void Model::head(Thread& self) {
-  const auto num_rows = std::int64_t(rows_.logits_rows.size());
-  if (num_rows == 0) return;
+  if (rows_.logits_rows.empty()) return;
   const Operand in = norm_rows(self, weights_->output_norm, weights_->head,
                                rows_.logits_rows.data(), logits_blocks_);
   const std::int64_t vocab = shape_.vocab_size;
-  const Span tiles = self.share((vocab + kTileOutputs - 1) / kTileOutputs);
-  for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
-    const std::int64_t end_tile = std::min(tile + kHeadTiles, tiles.end);
-    const Span outputs{tile * kTileOutputs, std::min(end_tile * kTileOutputs, vocab)};
-    multiply(weights_->head, in, logits_blocks_[0], outputs, logits_.get(), logits_stride_,
-             Epilogue::store);
-    for (std::int64_t row = 0; row < num_rows; ++row) {
-      float* logits = logits_.get() + row * logits_stride_ + outputs.first;
-      const std::int64_t width = outputs.end - outputs.first;
-      if (shape_.final_softcap != 0) isa_.rows->soft_cap(logits, shape_.final_softcap, width);
-      isa_.rows->scan(logits, width, std::int32_t(outputs.first), nullptr,
-                      &self.best[std::size_t(row)]);
+  share_out(self, (vocab + kTileOutputs - 1) / kTileOutputs, kHeadTiles, [&](Span tiles) {
+    for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
+      const std::int64_t end_tile = std::min(tile + kHeadTiles, tiles.end);
+      head_outputs(self, in, {tile * kTileOutputs, std::min(end_tile * kTileOutputs, vocab)});
     }
+  });
+}
+
+void Model::head_outputs(Thread& self, const Operand& in, Span outputs) {
+  multiply(weights_->head, in, logits_blocks_[0], outputs, logits_.get(), logits_stride_,
+           Epilogue::store);
+  for (std::size_t row = 0; row < rows_.logits_rows.size(); ++row) {
+    float* logits = logits_.get() + std::int64_t(row) * logits_stride_ + outputs.first;
+    const std::int64_t width = outputs.end - outputs.first;
+    if (shape_.final_softcap != 0) isa_.rows->soft_cap(logits, shape_.final_softcap, width);
+    isa_.rows->scan(logits, width, std::int32_t(outputs.first), nullptr, &self.best[row]);
   }
 }
 

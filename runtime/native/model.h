@@ -18,6 +18,11 @@ namespace starshade {
 
 struct Span { std::int64_t first, end; };
 
+// The next of a few tasks, for whoever is free; alone on its cache line.
+struct alignas(64) TaskCounter {
+  std::atomic<std::int64_t> next{0};
+};
+
 // Float rows, and the same rows as codes or bf16; a projection reads whichever it takes.
 struct Operand {
   float* x;
@@ -55,6 +60,19 @@ class Model {
   void plan_attention();
   void find_best();
 
+  // Calls work(span) until all of 0 .. total - 1 is done by some thread; a span has `part` of them at
+  // most, or the thread's share in steps of few rows. Every thread comes here in the same order.
+  template <class Work>
+  void share_out(Thread& self, std::int64_t total, std::int64_t part, const Work& work);
+  // The same whatever the rows: threads take the next part when they are free.
+  template <class Work>
+  void take_parts(Thread& self, std::int64_t total, std::int64_t part, const Work& work);
+  // Calls work(row, block) for every row: of the thread's parts, and then waits for the others; or,
+  // of so few rows that each thread needs them itself, for all.
+  template <class Work>
+  void take_rows(Thread& self, std::int64_t num_rows, const std::vector<RowBlock>& blocks,
+                 const Work& work);
+
   // The parts of a step, run by every thread.
   void run(std::size_t thread, std::size_t num_threads);
   // Are these rows multiplied as bf16? So are those of prompts, whatever else the step has.
@@ -63,9 +81,11 @@ class Model {
     return is_bf16(rows) ? isa_.matmul.round_row : isa_.matmul.quantize_row;
   }
   void embed(Thread& self);
+  void embed_rows(Span rows);
   void attention_layer(Thread& self, std::int32_t layer);
   void ffn_layer(Thread& self, std::int32_t layer);
   void head(Thread& self);
+  void head_outputs(Thread& self, const Operand& in, Span outputs);
 
   Operand norm_rows(Thread& self, const std::vector<float>& weight, const Projection& projection,
                     const std::int32_t* rows, const std::vector<RowBlock>& blocks);
@@ -74,7 +94,7 @@ class Model {
   void take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
                  std::int64_t head);
   void activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out);
-  void activate_block(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
+  void activate_columns(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
                       const RowBlock& rows, Span columns);
   void add_projection(Thread& self, const Projection& projection, const Operand& in,
                       const std::vector<float>& post_norm);
@@ -95,7 +115,7 @@ class Model {
   std::vector<RowBlock> logits_blocks_;     // of the rows whose logits are wanted: one
   std::vector<AttentionPlan> plans_;        // by distinct window
   std::vector<std::int32_t> layer_plan_;    // by layer: index into plans_
-  std::unique_ptr<std::atomic<std::int64_t>[]> next_task_;  // by layer
+  std::vector<TaskCounter> next_part_;      // of what is shared out, in order
 
   // Scratch, sized for capacity_ rows.
   std::int64_t capacity_ = 0;

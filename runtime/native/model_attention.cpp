@@ -12,12 +12,14 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
   const AttentionPlan& plan = plans_[std::size_t(layer_plan_[std::size_t(layer)])];
   // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
   const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.blocks);
-  const Span heads = self.share(shape_.num_all_heads());
-  for (const RowBlock& rows : rows_.blocks) {
-    multiply(weights.qkv, in, rows, {heads.first * shape_.head_dim, heads.end * shape_.head_dim},
-             qkv_.data() + rows.first * qkv_stride_, qkv_stride_, Epilogue::store);
-    take_heads(layer, rows, heads);
-  }
+  share_out(self, shape_.num_all_heads(), 1, [&](Span heads) {
+    const Span outputs{heads.first * shape_.head_dim, heads.end * shape_.head_dim};
+    for (const RowBlock& rows : rows_.blocks) {
+      multiply(weights.qkv, in, rows, outputs, qkv_.data() + rows.first * qkv_stride_, qkv_stride_,
+               Epilogue::store);
+      take_heads(layer, rows, heads);
+    }
+  });
   threads_.barrier();
   // 3. Attention: whoever is free takes the next task.
   const KvAttentionArgs args{qkv_.data(),
@@ -31,12 +33,10 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
                              shape_.attention_softcap,
                              shape_.windows[std::size_t(layer)],
                              shape_.num_heads};
-  std::atomic<std::int64_t>& next = next_task_[std::size_t(layer)];
-  const auto num_tasks = std::int64_t(plan.tasks().size());
-  for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
-    const KvAttentionTask& found = plan.tasks()[std::size_t(task)];
-    isa_.attention_for(found)(args, found, self.scratch.data());
-  }
+  take_parts(self, std::int64_t(plan.tasks().size()), 1, [&](Span tasks) {
+    const KvAttentionTask& task = plan.tasks()[std::size_t(tasks.first)];
+    isa_.attention_for(task)(args, task, self.scratch.data());
+  });
   threads_.barrier();
   // 4. Output projection into the residual stream.
   const Operand attended = attended_rows(self, plan, weights.attention_output);
@@ -84,8 +84,7 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
   const bool alone = rows_.num_tokens() <= kAloneRows;
   const Operand out{alone ? self.x.data() : attended_.data(), width,
                     (alone ? self.quantized : *quantized_).rows(width)};
-  const Span span = alone ? Span{0, rows_.num_tokens()} : self.share(rows_.num_tokens());
-  for_rows(span, rows_.blocks, [&](std::int64_t row, const RowBlock& block) {
+  const auto take_row = [&](std::int64_t row, const RowBlock& block) {
     float* to = out.x + row * width;
     if (plan.parts(rows_, row, 0).count == 1) {
       if (alone) std::copy_n(attended_.data() + row * width, width, to);
@@ -96,8 +95,8 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
       }
     }
     if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
-  });
-  if (!alone) threads_.barrier();
+  };
+  take_rows(self, rows_.num_tokens(), rows_.blocks, take_row);
   return out;
 }
 
