@@ -42,22 +42,6 @@ class TileProducts {
   ~TileProducts() { _tile_release(); }
   TileProducts(const TileProducts&) = delete;
 
-  // Few rows wait for memory: what the next chunk needs is fetched while this one is computed.
-  void fetch(const KvAttentionArgs& args, const KvAttentionTask& task, int first_tile) const {
-    if (tile_.rows > kTileRows) return;
-    const KvLayout& layout = args.layout;
-    const int per_block = layout.tiles(), end = first_tile + kChunkTiles;
-    for (int index = first_tile; index < end && index < task.end_tile; ++index) {
-      const uint8_t* keys = args.pool + task.block_ids[index / per_block] * args.block_bytes +
-                            task.kv_head * layout.head_bytes() +
-                            index % per_block * layout.tile_bytes();
-      for (int64_t at = 0; at < layout.tile_bytes(); at += 64) {
-        __builtin_prefetch(keys + at);
-        __builtin_prefetch(keys + layout.values_offset() + at);
-      }
-    }
-  }
-
   void score(const Chunk& chunk) const {
     for (int row = 0; row < tile_.rows; row += rows_) score_block(chunk, row);
   }

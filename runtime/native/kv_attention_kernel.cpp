@@ -257,7 +257,6 @@ struct VectorProducts {
   VectorProducts(const Tile<Pairs>& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Tile<Pairs>& tile;
-  void fetch(const KvAttentionArgs&, const KvAttentionTask&, int) const {}
   void score(const Chunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
   void add(const Chunk& chunk, const int* num_seen) const {
     by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
@@ -284,6 +283,8 @@ Bf16* carve_tile(Tile<Pairs>& tile, uint8_t* scratch) {
   return widened;
 }
 
+constexpr int kFewRows = 16;
+
 template <class Pairs, class Products>
 void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* scratch) {
   const KvLayout& layout = args.layout;
@@ -300,7 +301,8 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
   for (int first_tile = task.first_tile; first_tile < task.end_tile; first_tile += kChunkTiles) {
     Chunk chunk;
     find_chunk(args, task, first_tile, widened, chunk);
-    products.fetch(args, task, first_tile + kChunkTiles);
+    // Few rows wait for memory; many have long had it when the next chunk comes.
+    if (tile.rows <= kFewRows) prefetch_chunk(args, task, first_tile + kChunkTiles);
     // Every row sees the whole chunk, unless it reaches past the first query or its window.
     const int32_t chunk_end = chunk.first_position[kChunkTiles - 1] + kTileTokens;
     const bool whole = chunk.num_tiles == kChunkTiles && chunk_end <= task.first_position + 1 &&

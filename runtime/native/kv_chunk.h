@@ -65,6 +65,22 @@ inline void find_chunk(const KvAttentionArgs& args, const KvAttentionTask& task,
   }
 }
 
+// Begins to load what the chunk at first_tile needs. Blocks lie apart: no hardware foresees them.
+inline void prefetch_chunk(const KvAttentionArgs& args, const KvAttentionTask& task,
+                           int first_tile) {
+  const KvLayout& layout = args.layout;
+  const int per_block = layout.tiles(), end = first_tile + kChunkTiles;
+  for (int index = first_tile; index < end && index < task.end_tile; ++index) {
+    const uint8_t* keys = args.pool + task.block_ids[index / per_block] * args.block_bytes +
+                          task.kv_head * layout.head_bytes() +
+                          index % per_block * layout.tile_bytes();
+    for (int64_t at = 0; at < layout.tile_bytes(); at += 64) {
+      __builtin_prefetch(keys + at);
+      __builtin_prefetch(keys + layout.values_offset() + at);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace STARSHADE_ISA
 }  // namespace starshade
