@@ -16,6 +16,8 @@ namespace {
 // 6 keys (16 pairs of items x 16 tokens), 7 values (8 pairs of tokens x 16 items).
 class TileProducts {
  public:
+  using Rows = Tile<PairsBf16, kPartTiles>;
+  using Keys = Chunk<kPartTiles>;
   static constexpr int kStep = 32;  // items of a query per tile; a head is a multiple of it
 
   // Rows in equal blocks, the last of which may reach past the end: room for that many is needed.
@@ -28,8 +30,8 @@ class TileProducts {
     return (rows + block - 1) / block * block;
   }
 
-  // `room`: kChunkTiles pairs of tiles, where int8 keys and values were widened.
-  TileProducts(const Tile<PairsBf16>& tile, Bf16* room)
+  // `room`: kPartTiles pairs of tiles, where int8 keys and values were widened.
+  TileProducts(const Rows& tile, Bf16* room)
       : tile_(tile), room_(room), rows_(block_rows(tile.rows)) {
     TileConfig config;
     for (int sums = 0; sums < 4; ++sums) config.set(sums, rows_, 64);
@@ -42,11 +44,13 @@ class TileProducts {
   ~TileProducts() { _tile_release(); }
   TileProducts(const TileProducts&) = delete;
 
-  void score(const Chunk& chunk) const {
-    for (int row = 0; row < tile_.rows; row += rows_) score_block(chunk, row);
+  void score(const Keys& chunk) const {
+    for (int row = 0; row < tile_.rows; row += rows_) {
+      for (int t = 0; t < chunk.num_tiles; t += 4) score_block(chunk, row, t);
+    }
   }
 
-  void add(Chunk& chunk, const int* num_seen) const {
+  void add(Keys& chunk, const int* num_seen) const {
     for (int t = 0; t < chunk.num_tiles; ++t) {
       if (num_seen[t] > 0 && num_seen[t] < kTileTokens) hide_rest(chunk, t, num_seen[t]);
     }
@@ -59,38 +63,38 @@ class TileProducts {
 
  private:
   // Four tiles of keys at a time: their sums hide each other's latency.
-  void score_block(const Chunk& chunk, int row) const {
-    static_assert(kChunkTiles == 4, "one tile of sums for each");
+  void score_block(const Keys& chunk, int row, int t) const {
+    static_assert(kPartTiles % 4 == 0, "one tile of sums for each of four");
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     const size_t stride = size_t(tile_.head_dim) * sizeof(Bf16);
     for (int d = 0; d < tile_.head_dim; d += kStep) {
-      score_step(chunk, tile_.q + row * tile_.head_dim + d, stride, d);
+      score_step(chunk.keys + t, tile_.q + row * tile_.head_dim + d, stride, d);
     }
-    float* to = tile_.scores + row * kKvChunkKeys;
-    _tile_stored(0, to, kKvChunkKeys * 4);
-    _tile_stored(1, to + kLanes, kKvChunkKeys * 4);
-    _tile_stored(2, to + 2 * kLanes, kKvChunkKeys * 4);
-    _tile_stored(3, to + 3 * kLanes, kKvChunkKeys * 4);
+    float* to = tile_.scores + row * Rows::kKeys + t * kLanes;
+    _tile_stored(0, to, Rows::kKeys * 4);
+    _tile_stored(1, to + kLanes, Rows::kKeys * 4);
+    _tile_stored(2, to + 2 * kLanes, Rows::kKeys * 4);
+    _tile_stored(3, to + 3 * kLanes, Rows::kKeys * 4);
   }
 
-  static void score_step(const Chunk& chunk, const Bf16* q, size_t stride, int d) {
+  static void score_step(const uint8_t* const* keys, const Bf16* q, size_t stride, int d) {
     const int64_t at = int64_t{d} / 2 * 64;  // a line holds a pair of items of sixteen tokens
     _tile_loadd(4, q, stride);
-    _tile_loadd(6, chunk.keys[0] + at, 64);
+    _tile_loadd(6, keys[0] + at, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(6, chunk.keys[1] + at, 64);
+    _tile_loadd(6, keys[1] + at, 64);
     _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(6, chunk.keys[2] + at, 64);
+    _tile_loadd(6, keys[2] + at, 64);
     _tile_dpbf16ps(2, 4, 6);
-    _tile_loadd(6, chunk.keys[3] + at, 64);
+    _tile_loadd(6, keys[3] + at, 64);
     _tile_dpbf16ps(3, 4, 6);
   }
 
   template <int SLICES>
-  void add_block(const Chunk& chunk, const int* num_seen, int row, int d) const {
+  void add_block(const Keys& chunk, const int* num_seen, int row, int d) const {
     float* sums = tile_.sums + row * tile_.head_dim + d;
     const size_t stride = size_t(tile_.head_dim) * 4;  // of sums, and of pairs of values
     _tile_loadd(0, sums, stride);
@@ -102,7 +106,7 @@ class TileProducts {
     for (int t = 0; t < chunk.num_tiles; ++t) {
       if (num_seen[t] == 0) continue;
       const uint8_t* values = chunk.values[t] + int64_t{d} * 4;
-      add_step<SLICES>(tile_.weights + row * kKvChunkKeys + t * kLanes, values, stride);
+      add_step<SLICES>(tile_.weights + row * Rows::kKeys + t * kLanes, values, stride);
     }
     _tile_stored(0, sums, stride);
     _tile_stored(1, sums + kLanes, stride);
@@ -113,7 +117,7 @@ class TileProducts {
 
   template <int SLICES>
   static void add_step(const Bf16* weights, const uint8_t* values, size_t stride) {
-    _tile_loadd(5, weights, kKvChunkKeys * sizeof(Bf16));
+    _tile_loadd(5, weights, Rows::kKeys * sizeof(Bf16));
     _tile_loadd(7, values, stride);
     _tile_dpbf16ps(0, 5, 7);
     _tile_loadd(7, values + 64, stride);
@@ -126,7 +130,7 @@ class TileProducts {
   }
 
   // What lies past the last token may be anything, NaN too, which no weight makes nothing of.
-  void hide_rest(Chunk& chunk, int t, int num_tokens) const {
+  void hide_rest(Keys& chunk, int t, int num_tokens) const {
     const int64_t line = int64_t{tile_.head_dim} * 4;  // a pair of tokens
     uint8_t* copy = reinterpret_cast<uint8_t*>(room_ + (2 * t + 1) * kTileTokens * tile_.head_dim);
     const int whole_pairs = num_tokens / 2;
@@ -143,7 +147,7 @@ class TileProducts {
     chunk.values[t] = copy;
   }
 
-  const Tile<PairsBf16>& tile_;
+  const Rows& tile_;
   Bf16* room_;
   int rows_;
 };

@@ -25,8 +25,12 @@ constexpr int kRows = 6;
 constexpr int kRows = 2;
 #endif
 
+template <class Pairs>
+using VectorTile = Tile<Pairs, kChunkTiles>;
+using VectorChunk = Chunk<kChunkTiles>;
+
 template <int ROWS, class Pairs>
-inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_row) {
+inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
   const auto* rest = tile.q_rest + first_row * tile.head_dim;
@@ -50,13 +54,13 @@ inline void score_rows(const Tile<Pairs>& tile, const Chunk& chunk, int first_ro
   }
   for (int row = 0; row < ROWS; ++row) {
     for (int t = 0; t < kChunkTiles; ++t) {
-      store(tile.scores + (first_row + row) * kKvChunkKeys + t * kLanes, dots[row][t]);
+      store(tile.scores + (first_row + row) * VectorTile<Pairs>::kKeys + t * kLanes, dots[row][t]);
     }
   }
 }
 
 template <int ROWS, int VECS, class Pairs>
-inline void add_values(const Tile<Pairs>& tile, const Chunk& chunk, const int* num_seen,
+inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk, const int* num_seen,
                        int first_row, int d) {
   Vec sums[ROWS][VECS];
   float* to = tile.sums + first_row * tile.head_dim + d;
@@ -64,7 +68,7 @@ inline void add_values(const Tile<Pairs>& tile, const Chunk& chunk, const int* n
     for (int v = 0; v < VECS; ++v) sums[row][v] = load(to + row * tile.head_dim + v * kLanes);
   }
   for (int t = 0; t < chunk.num_tiles; ++t) {
-    const auto* weights = tile.weights + first_row * kKvChunkKeys + t * kLanes;
+    const auto* weights = tile.weights + first_row * VectorTile<Pairs>::kKeys + t * kLanes;
     for (int token = 0; token < num_seen[t]; token += 2) {
       typename Pairs::Pair values[VECS];
       for (int v = 0; v < VECS; ++v) {
@@ -75,7 +79,7 @@ inline void add_values(const Tile<Pairs>& tile, const Chunk& chunk, const int* n
       for (int row = 0; row < ROWS; ++row) {
         for (int v = 0; v < VECS; ++v) {
           sums[row][v] =
-              Pairs::add_product(sums[row][v], values[v], weights + row * kKvChunkKeys + token);
+              Pairs::add_product(sums[row][v], values[v], weights + row * VectorTile<Pairs>::kKeys + token);
         }
       }
     }
@@ -86,7 +90,8 @@ inline void add_values(const Tile<Pairs>& tile, const Chunk& chunk, const int* n
 }
 
 template <int ROWS, class Pairs>
-inline void add_rows(const Tile<Pairs>& tile, const Chunk& chunk, const int* num_seen, int row) {
+inline void add_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, const int* num_seen,
+                     int row) {
   int d = 0;
   for (; d + 4 * kLanes <= tile.head_dim; d += 4 * kLanes) {
     add_values<ROWS, 4>(tile, chunk, num_seen, row, d);
@@ -105,71 +110,98 @@ inline void by_rows(int rows, const Work& work) {
 
 template <class Pairs>
 struct Score {
-  const Tile<Pairs>& tile;
-  const Chunk& chunk;
+  const VectorTile<Pairs>& tile;
+  const VectorChunk& chunk;
   template <int ROWS> void run(int row) const { score_rows<ROWS>(tile, chunk, row); }
 };
 
 template <class Pairs>
 struct Add {
-  const Tile<Pairs>& tile;
-  const Chunk& chunk;
+  const VectorTile<Pairs>& tile;
+  const VectorChunk& chunk;
   const int* num_seen;
   template <int ROWS> void run(int row) const { add_rows<ROWS>(tile, chunk, num_seen, row); }
 };
 
 // Scores of one row become weights; earlier sums are rescaled to the new maximum. The row sees
-// the positions first .. end - 1.
-template <class Pairs>
-void soften_row(const Tile<Pairs>& tile, const Chunk& chunk, int row, bool masked, int32_t first,
-                int32_t end) {
-  Vec scores[kChunkTiles];
+// the positions first .. end - 1; of tiles without a bit in `masked`, all.
+template <class Rows>
+void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
+                int32_t first, int32_t end) {
+  using Pairs = typename Rows::Pairs;
+  const int num_tiles = Rows::kTiles > kChunkTiles ? (chunk.num_tiles + 1) / 2 * 2 : Rows::kTiles;
+  const bool is_special = tile.softcap != 0 || chunk.key_scales[0] != nullptr;
+  float* scores = tile.scores + row * Rows::kKeys;
   Vec best = broadcast(kMinusInfinity);
-  for (int t = 0; t < kChunkTiles; ++t) {
-    scores[t] = load(tile.scores + row * kKvChunkKeys + t * kLanes);
-    if (chunk.key_scales[t] != nullptr) scores[t] *= load(chunk.key_scales[t]);
-    if (tile.softcap != 0) {
-      scores[t] = tanh_of(scores[t] * (1.0f / tile.softcap)) * (tile.softcap * kLog2E);
+  for (int t = 0; t < num_tiles; ++t) {
+    Vec score = load(scores + t * kLanes);
+    if (is_special) {
+      if (chunk.key_scales[t] != nullptr) score *= load(chunk.key_scales[t]);
+      if (tile.softcap != 0) {
+        score = tanh_of(score * (1.0f / tile.softcap)) * (tile.softcap * kLog2E);
+      }
+      store(scores + t * kLanes, score);
     }
-    if (masked) {
+    if (masked >> t & 1) {
       const IntVec positions = lanes() + chunk.first_position[t];
       const IntVec seen = (positions >= first) & (positions < end) & (lanes() < chunk.count[t]);
-      scores[t] = seen ? scores[t] : broadcast(kMinusInfinity);
+      score = seen ? score : broadcast(kMinusInfinity);
+      store(scores + t * kLanes, score);
     }
-    best = greater(scores[t], best);
+    best = greater(score, best);
   }
   const float old_maximum = tile.maxima[row];
   const float chunk_maximum = maximum(best);
   const float new_maximum = chunk_maximum > old_maximum ? chunk_maximum : old_maximum;
-  auto* weights = tile.weights + row * kKvChunkKeys;
+  auto* weights = tile.weights + row * Rows::kKeys;
   if (new_maximum == kMinusInfinity) {  // nothing seen so far
-    for (int t = 0; t < kChunkTiles; t += 2) Pairs::put(weights + t * kLanes, Vec{}, Vec{});
+    for (int t = 0; t < num_tiles; t += 2) Pairs::put(weights + t * kLanes, Vec{}, Vec{});
     return;
   }
   Vec total = load(tile.denominators + row * kLanes);
   if (new_maximum > old_maximum) {
-    const Vec rescale = exp2<6>(broadcast(old_maximum - new_maximum));
-    float* sums = tile.sums + row * tile.head_dim;
-    for (int d = 0; d < tile.head_dim; d += kLanes) store(sums + d, load(sums + d) * rescale);
-    total *= rescale;
+    if (old_maximum != kMinusInfinity) {
+      const Vec rescale = exp2<6>(broadcast(old_maximum - new_maximum));
+      float* sums = tile.sums + row * tile.head_dim;
+      for (int d = 0; d < tile.head_dim; d += kLanes) store(sums + d, load(sums + d) * rescale);
+      total *= rescale;
+    }
     tile.maxima[row] = new_maximum;
   }
-  for (int t = 0; t < kChunkTiles; t += 2) {
-    const Vec first = exp2<Pairs::kDegree>(scores[t] - new_maximum);
-    const Vec second = exp2<Pairs::kDegree>(scores[t + 1] - new_maximum);
-    Pairs::put(weights + t * kLanes, first, second);
+  for (int t = 0; t < num_tiles; t += 2) {
+    const Vec first_weights = exp2<Pairs::kDegree>(load(scores + t * kLanes) - new_maximum);
+    const Vec second_weights = exp2<Pairs::kDegree>(load(scores + (t + 1) * kLanes) - new_maximum);
+    Pairs::put(weights + t * kLanes, first_weights, second_weights);
     total = Pairs::add_weights(total, weights + t * kLanes);
     if (chunk.value_scales[t] == nullptr) continue;
     // A lane that is not seen may have any scale.
-    const Vec scaled = first == Vec{} ? Vec{} : first * load(chunk.value_scales[t]);
-    const Vec next = second == Vec{} ? Vec{} : second * load(chunk.value_scales[t + 1]);
+    const Vec scaled = first_weights == Vec{} ? Vec{} : first_weights * load(chunk.value_scales[t]);
+    const Vec next =
+        second_weights == Vec{} ? Vec{} : second_weights * load(chunk.value_scales[t + 1]);
     Pairs::put(weights + t * kLanes, scaled, next);
   }
   store(tile.denominators + row * kLanes, total);
 }
 
-template <class Pairs>
-void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Tile<Pairs>& tile) {
+// Bits of the tiles that some row of the task does not see whole.
+template <int TILES>
+inline uint32_t masked_tiles(const KvAttentionArgs& args, const KvAttentionTask& task,
+                             const Chunk<TILES>& chunk) {
+  static_assert(TILES <= 32, "one bit each");
+  const int32_t last = task.first_position + task.num_queries - 1;
+  uint32_t masked = 0;
+  for (int t = 0; t < TILES; ++t) {
+    const int32_t first = chunk.first_position[t];
+    const bool is_whole = chunk.count[t] == kTileTokens && first + kTileTokens <= task.first_position + 1;
+    const bool in_window = args.window == 0 || first > last - args.window;
+    masked |= uint32_t(!is_whole || !in_window) << t;
+  }
+  return masked;
+}
+
+template <class Rows>
+void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Rows& tile) {
+  using Pairs = typename Rows::Pairs;
   const float scale = args.softcap != 0 ? args.scale : args.scale * kLog2E;
   const int head_dim = tile.head_dim;
   for (int row = 0; row < tile.rows; ++row) {
@@ -216,8 +248,8 @@ __attribute__((noinline)) void merge_part(float* whole, const float* part_state,
   }
 }
 
-template <class Pairs>
-void end_part(const Tile<Pairs>& tile) {
+template <class Rows>
+void end_part(const Rows& tile) {
   for (int row = 0; row < tile.rows; ++row) {
     const float state[2] = {tile.maxima[row], sum(load(tile.denominators + row * kLanes))};
     float* sums = tile.sums + row * tile.head_dim;
@@ -228,8 +260,8 @@ void end_part(const Tile<Pairs>& tile) {
   }
 }
 
-template <class Pairs>
-void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, const Tile<Pairs>& tile) {
+template <class Rows>
+void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, const Rows& tile) {
   const int head_dim = tile.head_dim;
   for (int row = 0; row < tile.rows; ++row) {
     const float* whole = tile.wholes + row * (head_dim + 2);
@@ -254,73 +286,73 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
 // The products of queries with keys, and of weights with values, by vectors.
 template <class Pairs>
 struct VectorProducts {
-  VectorProducts(const Tile<Pairs>& tile, Bf16*) : tile(tile) {}
+  using Rows = VectorTile<Pairs>;
+  VectorProducts(const Rows& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
-  const Tile<Pairs>& tile;
-  void score(const Chunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
-  void add(const Chunk& chunk, const int* num_seen) const {
+  const Rows& tile;
+  void score(const VectorChunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
+  void add(const VectorChunk& chunk, const int* num_seen) const {
     by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
   }
 };
 
 // Divides the scratch among the tile's rows; the rest of it is for keys and values to be widened.
-template <class Pairs, class Products>
-Bf16* carve_tile(Tile<Pairs>& tile, uint8_t* scratch) {
-  using Coefficient = typename Pairs::Coefficient;
+template <class Products>
+Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
+  using Rows = typename Products::Rows;
+  using Coefficient = typename Rows::Coefficient;
   const size_t head_dim = static_cast<size_t>(tile.head_dim);
   const size_t rows = static_cast<size_t>(Products::padded(tile.rows));
   const uint8_t* end = scratch + kv_attention_scratch_bytes(tile.rows, head_dim);
   tile.q = tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
-  if (Pairs::kHasRest) tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
-  tile.weights = carve<Coefficient>(scratch, rows * kKvChunkKeys);
-  tile.scores = carve<float>(scratch, rows * kKvChunkKeys);
+  if (Rows::Pairs::kHasRest) tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
+  tile.weights = carve<Coefficient>(scratch, rows * Rows::kKeys);
+  tile.scores = carve<float>(scratch, rows * Rows::kKeys);
   tile.sums = carve<float>(scratch, rows * head_dim);
   tile.denominators = carve<float>(scratch, rows * kLanes);
   tile.maxima = carve<float>(scratch, rows);
   tile.wholes = carve<float>(scratch, rows * (head_dim + 2));
-  Bf16* widened = carve<Bf16>(scratch, 2 * kKvChunkKeys * head_dim);
+  Bf16* widened = carve<Bf16>(scratch, 2 * Rows::kKeys * head_dim);
   if (scratch > end) __builtin_trap();  // kv_attention_scratch_bytes does not say what is used here
   return widened;
 }
 
 constexpr int kFewRows = 16;
 
-template <class Pairs, class Products>
+template <class Products>
 void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* scratch) {
+  using Rows = typename Products::Rows;
   const KvLayout& layout = args.layout;
   const int group = args.num_heads / layout.num_kv_heads;
-  Tile<Pairs> tile;
+  Rows tile;
   tile.rows = task.num_queries * group, tile.group = group, tile.head_dim = layout.head_dim;
   tile.softcap = args.softcap;
-  Bf16* const widened = carve_tile<Pairs, Products>(tile, scratch);
+  Bf16* const widened = carve_tile<Products>(tile, scratch);
   tile.has_parts = task.end_tile > (task.first_tile / kPartTiles + 1) * kPartTiles;
   take_queries(args, task, tile);
   const Products products{tile, widened};
 
   const int32_t last = task.first_position + task.num_queries - 1;
-  for (int first_tile = task.first_tile; first_tile < task.end_tile; first_tile += kChunkTiles) {
-    Chunk chunk;
-    find_chunk(args, task, first_tile, widened, chunk);
+  for (int first_tile = task.first_tile, next_tile; first_tile < task.end_tile;
+       first_tile = next_tile) {
+    next_tile = (first_tile / Rows::kTiles + 1) * Rows::kTiles;
+    Chunk<Rows::kTiles> chunk;
+    find_chunk(args, task, first_tile, next_tile, widened, chunk);
     // Few rows wait for memory; many have long had it when the next chunk comes.
-    if (tile.rows <= kFewRows) prefetch_chunk(args, task, first_tile + kChunkTiles);
-    // Every row sees the whole chunk, unless it reaches past the first query or its window.
-    const int32_t chunk_end = chunk.first_position[kChunkTiles - 1] + kTileTokens;
-    const bool whole = chunk.num_tiles == kChunkTiles && chunk_end <= task.first_position + 1 &&
-                       layout.block_size % kTileTokens == 0;
-    const bool masked = !whole || (args.window != 0 && chunk.first_position[0] <= last - args.window);
+    if (Rows::kTiles == kChunkTiles && tile.rows <= kFewRows) prefetch_chunk(args, task, next_tile);
     products.score(chunk);
+    const uint32_t masked = masked_tiles(args, task, chunk);
     for (int row = 0; row < tile.rows; ++row) {
       const int32_t position = task.first_position + row / group;
       const int32_t first = args.window == 0 ? 0 : position - args.window + 1;
       soften_row(tile, chunk, row, masked, first, position + 1);
     }
-    int num_seen[kChunkTiles];
-    for (int t = 0; t < kChunkTiles; ++t) {
+    int num_seen[Rows::kTiles];
+    for (int t = 0; t < Rows::kTiles; ++t) {
       const int32_t seen = last + 1 - chunk.first_position[t];
       num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
     }
     products.add(chunk, num_seen);
-    const int next_tile = first_tile + kChunkTiles;
     if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
       end_part(tile);
     }
@@ -333,14 +365,14 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
 void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task, void* scratch) {
   uint8_t* bytes = static_cast<uint8_t*>(scratch);
   if (args.layout.type == kKvF32) {
-    return attend<PairsF32, VectorProducts<PairsF32>>(args, task, bytes);
+    return attend<VectorProducts<PairsF32>>(args, task, bytes);
   }
 #if defined(__AMX_BF16__)
   if (args.layout.head_dim % TileProducts::kStep == 0) {
-    return attend<PairsBf16, TileProducts>(args, task, bytes);
+    return attend<TileProducts>(args, task, bytes);
   }
 #endif
-  attend<PairsBf16, VectorProducts<PairsBf16>>(args, task, bytes);
+  attend<VectorProducts<PairsBf16>>(args, task, bytes);
 }
 
 void kv_merge(const float* parts, int num_parts, int64_t stride, int head_dim, float* out) {

@@ -13,14 +13,15 @@ typedef uint16_t HalfWords __attribute__((vector_size(kLanes * 2)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 // Where one chunk's tiles lie; those past the end repeat the first and show no token.
+template <int TILES>
 struct Chunk {
   int num_tiles;
-  int32_t first_position[kChunkTiles];
-  int count[kChunkTiles];
-  const uint8_t* keys[kChunkTiles];
-  const uint8_t* values[kChunkTiles];
-  const float* key_scales[kChunkTiles];  // int8 only
-  const float* value_scales[kChunkTiles];
+  int32_t first_position[TILES];
+  int count[TILES];
+  const uint8_t* keys[TILES];
+  const uint8_t* values[TILES];
+  const float* key_scales[TILES];  // int8 only
+  const float* value_scales[TILES];
 };
 
 // int8 as bf16, which holds every such value exactly.
@@ -34,12 +35,14 @@ inline void widen(const uint8_t* from, Bf16* to, int num_items) {
   }
 }
 
+// Of tiles first_tile .. end_tile - 1, or those of them that the task has.
+template <int TILES>
 inline void find_chunk(const KvAttentionArgs& args, const KvAttentionTask& task, int first_tile,
-                Bf16* widened, Chunk& chunk) {
+                       int end_tile, Bf16* widened, Chunk<TILES>& chunk) {
   const KvLayout& layout = args.layout;
-  const int per_block = layout.tiles(), end = first_tile + kChunkTiles;
-  chunk.num_tiles = (end < task.end_tile ? end : task.end_tile) - first_tile;
-  for (int t = 0; t < kChunkTiles; ++t) {
+  const int per_block = layout.tiles();
+  chunk.num_tiles = (end_tile < task.end_tile ? end_tile : task.end_tile) - first_tile;
+  for (int t = 0; t < TILES; ++t) {
     const int index = first_tile + (t < chunk.num_tiles ? t : 0);
     const int block = index / per_block, in_block = index % per_block;
     const uint8_t* head = args.pool + task.block_ids[block] * args.block_bytes +

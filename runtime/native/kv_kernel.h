@@ -10,11 +10,11 @@ namespace starshade {
 
 constexpr int kKvHeadDimStep = 16;  // head_dim is a multiple of it
 constexpr int kKvMaxHeadDim = 512;
-constexpr int kChunkTiles = 4;      // tiles of keys that are scored at a time
+constexpr int kChunkTiles = 4;      // tiles of keys that vectors score at a time
 // Keys are summed in parts that end at multiples of so many tiles, whether one task has them all or
 // each has its own: a row's bits do not depend on how its sequence was cut.
-constexpr int kPartTiles = 16;
-constexpr int kKvChunkKeys = kChunkTiles * kTileTokens;
+constexpr int kPartTiles = 16;      // which the tile unit scores at a time
+constexpr int kKvPartKeys = kPartTiles * kTileTokens;
 constexpr int kKvTileRows = 48;     // (query, head) rows of a task, if the group is not larger
 
 struct KvAttentionArgs {
@@ -47,7 +47,7 @@ struct KvAttentionTask {
 // Blocks of up to 16 rows may pad them by one less than there are blocks.  The kernel's carve_tile
 // checks that it needs no more.
 constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
-  return (rows + rows / 16) * (head_dim * 12 + kKvChunkKeys * 8 + 136) + 4 * kKvChunkKeys * head_dim + 1024;
+  return (rows + rows / 16) * (head_dim * 12 + kKvPartKeys * 8 + 136) + 4 * kKvPartKeys * head_dim + 1024;
 }
 
 using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);

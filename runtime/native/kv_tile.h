@@ -9,15 +9,18 @@ namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-template <class Pairs>
+// TILES of keys are scored at a time.
+template <class PAIRS, int TILES>
 struct Tile {
+  using Pairs = PAIRS;
   using Coefficient = typename Pairs::Coefficient;
+  static constexpr int kTiles = TILES, kKeys = TILES * kTileTokens;
   int rows, group, head_dim;
   float softcap;
   Coefficient* q;        // (rows, D), scaled
   Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
-  Coefficient* weights;  // (rows, kKvChunkKeys)
-  float* scores;         // (rows, kKvChunkKeys)
+  Coefficient* weights;  // (rows, kKeys)
+  float* scores;         // (rows, kKeys)
   float* sums;           // (rows, D), not yet divided
   float* denominators;   // (rows, kLanes), to be summed
   float* maxima;         // (rows)
