@@ -1,5 +1,6 @@
 """What is a chat completion to the relay?"""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,12 @@ from telemetry import semconv
 
 CHAT_PATH: Final = "/v1/chat/completions"
 _WRITTEN: Final = ("content", "tool_calls", "reasoning_content", "reasoning")
+_PLAIN_TEXT: Final = re.compile(  # as gateway.worker.chat_writer writes it; all ASCII
+    rb'\{"id":"[\w-]*","object":"chat\.completion\.chunk","created":[0-9]{1,12},"model":"[\w./:-]*",'
+    rb'"choices":\[\{"index":[0-9]{1,3},"delta":\{"content":'
+    rb'"(?:[ !#-\[\]-~]++|\\(?:["\\/bfnrt]|u[0-9a-f]{4}))++"\},"finish_reason":null\}\]'
+    rb'(?:,"obfuscation":"[\w-]*")?\}'
+)
 
 
 def chat_call(asked: Mapping[str, Any]) -> Call:
@@ -30,7 +37,7 @@ def chat_call(asked: Mapping[str, Any]) -> Call:
 
 
 def chat_reader(*, wants_usage: bool) -> ChunkReader:
-    return ChunkReader(wants_usage=wants_usage, has_text=_has_text)
+    return ChunkReader(wants_usage=wants_usage, has_text=_has_text, plain_text=_PLAIN_TEXT)
 
 
 def _has_text(choice: dict[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """What do the answers to chats and completions say on the way past?  Their objects are alike."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,13 @@ from gateway.problems import GatewayError, openai_body
 class ChunkReader:
     """`gateway.calls.AnswerReader`; usage is in each stream, but only told to whom it is asked.
 
-    `has_text`: whether a choice of a chunk has something that was generated.
+    `has_text`: whether a choice of a chunk has something that was generated. `plain_text` matches
+    chunks with text and nothing else to read, as most of our own workers are: they are not parsed.
     """
 
     wants_usage: bool
     has_text: Callable[[dict[str, Any]], bool]
+    plain_text: re.Pattern[bytes] | None = None
 
     def read_whole(self, body: bytes, facts: RequestFacts) -> None:
         answer = json.loads(body)
@@ -27,6 +30,9 @@ class ChunkReader:
         _take_usage(facts, answer["usage"])
 
     def read_event(self, data: bytes, facts: RequestFacts, *, now_ns: int) -> EventUse:
+        if self.plain_text is not None and self.plain_text.fullmatch(data):
+            facts.timeline.mark_chunk(now_ns)
+            return EventUse.PASS
         if data == sse.DONE_DATA:
             return EventUse.END
         chunk: dict[str, Any] = json.loads(data)

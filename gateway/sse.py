@@ -59,7 +59,10 @@ class EventSplitter:
 
 def event_data(event: bytes) -> bytes:
     """The joined `data:` lines of one raw event; empty for comments."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2:
-        return event[6:-2]  # one line, as most have
+    if event.find(b"\n") == len(event) - 2:  # one line, as most have
+        if event.startswith(b"data: "):
+            return event[6:-2]
+        if event.startswith(b":"):
+            return b""
     lines = (line for line in event.split(b"\n") if line.startswith(b"data:"))
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines)

@@ -1,15 +1,23 @@
 """What do answers say to the gateway on the way past, and what of them is not believed?"""
 
 import json
+import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway import sse
 from gateway.calls import MALFORMED, AnswerReader, EventUse
 from gateway.chat_call import chat_reader
 from gateway.completion_call import completion_call
 from gateway.facts import RequestFacts
 from gateway.response_call import ResponseReader
+from gateway.worker.chat_writer import ChatWriter
+from gateway.worker.obfuscation import Filler, random_filler
+from gateway.worker.spelling import TokenSpelling
 from telemetry.timeline import RequestTimeline
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3}
@@ -48,6 +56,59 @@ def test_what_counts_as_text(delta: dict[str, Any], num_chunks: int) -> None:
     known = facts()
     assert read(chat_reader(wants_usage=False), known, chunk(**delta)) is EventUse.PASS
     assert len(known.timeline.chunks) == num_chunks
+
+
+def plain(text: str, *, filler: Filler | None = None) -> bytes:
+    """The data of an event with text, as our own workers write it."""
+    writer = ChatWriter(
+        request_id="0aF",
+        created_s=1_800_000_000,
+        model="a/b-1.5:c",
+        num_answers=1,
+        spelling=TokenSpelling(token_bytes=[b"a"], eos_token_ids=frozenset()),
+        tool_names=(),
+        filler=filler,
+        tells_usage=True,
+    )
+    return sse.event_data(writer.delta(0, text, ()))
+
+
+@given(st.text(min_size=1, max_size=30), st.sampled_from([None, random_filler(os.urandom)]))
+def test_plain_text_is_known_without_parsing(text: str, filler: Filler | None) -> None:
+    reader, parsed, known = chat_reader(wants_usage=False), facts(), facts()
+    data = plain(text, filler=filler)
+    assert reader.plain_text is not None
+    assert reader.plain_text.fullmatch(data)
+    assert reader.read_event(data, known, now_ns=7) is EventUse.PASS
+    slow = replace(reader, plain_text=None)
+    assert slow.read_event(data, parsed, now_ns=7) is EventUse.PASS
+    assert known == parsed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"x"', b'""'),
+        (b'"x"', b'"\\x"'),
+        (b'"x"', b'"\\u12"'),
+        (b'"x"', b'"\n"'),
+        (b'"x"', b'"\xc3\xbc"'),
+        (b'"x"', b'"x","tool_calls":[]'),
+        (b'"x"', b"1"),
+        (b"null", b'"stop"'),
+        (b"}]}", b'}],"usage":{}}'),
+        (b"}]}", b'}],"error":{}}'),
+        (b"}]}", b"}]}}"),
+        (b"}]}", b"}]}\n"),
+        (b'"id"', b'"id":"a","id"'),
+    ],
+)
+def test_anything_else_is_parsed(old: bytes, new: bytes) -> None:
+    pattern, data = chat_reader(wants_usage=False).plain_text, plain("x")
+    assert pattern is not None
+    assert data.count(old) == 1
+    assert pattern.fullmatch(data)
+    assert not pattern.fullmatch(data.replace(old, new))
 
 
 @pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}, {"cached_tokens": 4}])
