@@ -1,7 +1,7 @@
 """How does a connection speak TLS?  Between a transport and a protocol that need not know of it.
 
-asyncio's own does the same for clients and servers of any kind, at three times the cost of an
-event, and each connection has a buffer for reading; here all connections of a server share one.
+asyncio's own does the same for clients and servers of any kind, at more cost an event, and each of
+its connections has a buffer for reading; here all connections of a server share one.
 [docs/decisions/0027] The protocol is OpenSSL's: this moves bytes, and bounds what is waited for.
 """
 
