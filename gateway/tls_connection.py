@@ -146,7 +146,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         is_over = False
-        while self._state is _State.OPEN and not self._is_paused:
+        while not (self._is_paused or self.is_closing):
             try:
                 piece = self.ssl.read(READ_BYTES)
             except _AGAIN:

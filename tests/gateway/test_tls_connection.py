@@ -23,8 +23,9 @@ LARGE = bytes(range(256)) * 4096  # 1 MiB
 class Recorder(asyncio.Protocol):
     """Keeps what it hears; `greeting` is said and the connection closed, where there is one."""
 
-    def __init__(self, greeting: bytes = b"") -> None:
+    def __init__(self, greeting: bytes = b"", *, aborts: bool = False) -> None:
         self.greeting = greeting
+        self.aborts = aborts  # at the first bytes
         self.heard = bytearray()
         self.transport: asyncio.Transport | None = None
         self.is_lost = asyncio.Event()
@@ -41,6 +42,8 @@ class Recorder(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard += data
         self.news.set()
+        if self.aborts and self.transport is not None:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()
@@ -128,6 +131,19 @@ async def test_what_is_held_back_is_not_lost(
         transport.resume_reading()
         await recorder.until(len(LARGE))
         assert recorder.heard == LARGE
+        writer.close()
+
+
+async def test_after_an_abort_nothing_more_is_heard(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    recorder = Recorder(aborts=True)
+    async with serving(contexts[0], recorder) as port:
+        _, writer = await connect(port, contexts[1])
+        writer.write(LARGE)
+        async with asyncio.timeout(PATIENCE_S):
+            await recorder.is_lost.wait()
+        assert 0 < len(recorder.heard) <= 1 << 14  # one record
         writer.close()
 
 
