@@ -12,6 +12,7 @@ import functools
 import gc
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ class BoundedProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._opening = b""  # the first bytes of the latest request
-        self.idle_since_s = self.loop.time()
+        self.idle_since_s = time.monotonic()  # uvloop's clock counts milliseconds
 
     @property
     def is_idle(self) -> bool:
@@ -93,7 +94,7 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        self.idle_since_s = self.loop.time()
+        self.idle_since_s = time.monotonic()
         super().on_response_complete()  # its timer bounds the silence until the next request
 
     def pause_writing(self) -> None:
