@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "aligned.h"
+#include "attention_plan.h"
 #include "bind.h"
 #include "cpu.h"
 #include "kv_pool.h"
-#include "step_rows.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

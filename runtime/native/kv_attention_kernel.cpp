@@ -205,7 +205,7 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Rows
   const float scale = args.softcap != 0 ? args.scale : args.scale * kLog2E;
   const int head_dim = tile.head_dim;
   for (int row = 0; row < tile.rows; ++row) {
-    const float* q = args.q + (task.first_row + row / tile.group) * args.q_stride +
+    const float* q = args.q + task.row_of(row / tile.group) * args.q_stride +
                      static_cast<int64_t>(task.kv_head * tile.group + row % tile.group) * head_dim;
     auto* to = tile.q + row * head_dim;
     auto* rest = tile.q_rest + row * head_dim;
@@ -270,12 +270,12 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
     const float* sums = tile.has_parts ? whole + 2 : tile.sums + row * head_dim;
     float* out;
     float factor = 1;
-    if (task.partial == nullptr) {
-      out = args.out + (task.first_row + row / tile.group) * args.out_stride +
+    if (task.partials == nullptr) {
+      out = args.out + task.row_of(row / tile.group) * args.out_stride +
             static_cast<int64_t>(task.kv_head * tile.group + row % tile.group) * head_dim;
       factor = 1.0f / denominator;
     } else {
-      out = task.partial + static_cast<int64_t>(row) * (head_dim + 2);
+      out = task.partials[row / tile.group] + static_cast<int64_t>(row % tile.group) * (head_dim + 2);
       *out++ = tile.has_parts ? whole[0] : tile.maxima[row];
       *out++ = denominator;
     }

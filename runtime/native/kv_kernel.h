@@ -28,19 +28,23 @@ struct KvAttentionArgs {
   int32_t num_heads;
 };
 
-// Queries first_row .. first_row + num_queries - 1 of one sequence, for one KV head, over the
-// sequence's tiles of keys first_tile .. end_tile - 1; first_tile is a multiple of kChunkTiles.
+// Queries of one sequence, one after the other, for one KV head, over the sequence's tiles of keys
+// first_tile .. end_tile - 1; first_tile is a multiple of kChunkTiles. Or queries of several
+// sequences that all see these tiles whole, from the same blocks.
 struct KvAttentionTask {
-  const int32_t* block_ids;  // of the whole sequence
-  int64_t first_row;         // in T
+  const int32_t* block_ids;   // of the whole sequence, or of one of them
+  int64_t first_row;          // in T
+  const int32_t* query_rows;  // in T; null: from first_row on
   int32_t num_queries;
-  int32_t first_position;    // of the first query
+  int32_t first_position;     // of the first query, the least of several sequences
   int32_t kv_head;
   int32_t first_tile, end_tile;
   bool is_prompt;
-  // Null: the result goes to `out`. Else (queries, group, 2 + D): maximum (of scores times
-  // log2 e), denominator and undivided sums, to be merged with other tasks' tiles.
-  float* partial;
+  // Null: results go to `out`. Else each query's (group, 2 + D): maximum (of scores times log2 e),
+  // denominator and undivided sums, to be merged with other tasks' tiles.
+  float* const* partials;
+
+  int64_t row_of(int query) const { return query_rows ? query_rows[query] : first_row + query; }
 };
 
 // Bytes of scratch for tasks of up to `rows` (query, head) rows; 64-byte aligned by the caller.

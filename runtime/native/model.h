@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aligned.h"
+#include "attention_plan.h"
 #include "isa.h"
 #include "kv_pool.h"
 #include "model_weights.h"

@@ -7,9 +7,6 @@
 namespace starshade {
 namespace {
 
-// Sequences with more rows than this have tasks enough.
-constexpr std::int32_t kSplitQueries = 8;
-
 void require(bool holds, const char* what, std::int64_t sequence) {
   if (!holds) throw std::invalid_argument(what + (" of sequence " + std::to_string(sequence)));
 }
@@ -100,71 +97,6 @@ void StepRows::add_rows(const SequenceRows& rows) {
     const std::int64_t taken = std::min(num_rows, most - (block.end - block.first));
     block.end += taken;
     num_rows -= taken;
-  }
-}
-
-void AttentionPlan::make(const StepRows& rows, const KvLayout& layout, std::int32_t num_heads,
-                         std::int32_t window) {
-  tasks_.clear();
-  partial_of_.clear();
-  cuts_.clear();
-  num_partial_floats_ = 0;
-  num_kv_heads_ = layout.num_kv_heads;
-  head_dim_ = layout.head_dim;
-  const std::int32_t group = group_ = num_heads / num_kv_heads_;
-  const auto tile_of = [&](std::int32_t position) {
-    return position / layout.block_size * layout.tiles() +
-           position % layout.block_size / kTileTokens;
-  };
-  for (const SequenceRows& sequence : rows.sequences) {
-    const bool is_split = sequence.num_queries <= kSplitQueries &&
-                          sequence.num_queries * group <= kKvTileRows;
-    const std::int32_t tile = is_split ? sequence.num_queries : std::max(1, kKvTileRows / group);
-    cuts_.push_back({1, num_partial_floats_});
-    // The last queries see the most keys: long tasks first.
-    for (std::int32_t end = sequence.num_queries; end > 0; end -= std::min(tile, end)) {
-      const std::int32_t first = std::max(0, end - tile);
-      const std::int32_t first_position = sequence.first_position + first;
-      const std::int32_t end_tile = tile_of(sequence.first_position + end - 1) + 1;
-      const std::int32_t seen = window == 0 ? 0 : std::max(0, first_position - window + 1);
-      const std::int32_t first_tile = tile_of(seen) / kChunkTiles * kChunkTiles;
-      const std::int32_t part_tiles = is_split ? kPartTiles : end_tile;
-      const std::int32_t first_part = first_tile / part_tiles;
-      const std::int32_t num_parts = (end_tile + part_tiles - 1) / part_tiles - first_part;
-      const std::int64_t part_floats =
-          std::int64_t{end - first} * group * (head_dim_ + 2);
-      for (std::int32_t part = 0; part < num_parts; ++part) {
-        const std::int32_t start = (first_part + part) * part_tiles;
-        for (std::int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
-          tasks_.push_back({sequence.block_ids, sequence.first_row + first, end - first,
-                            first_position, kv_head, std::max(start, first_tile),
-                            std::min(start + part_tiles, end_tile), sequence.is_prompt, nullptr});
-          partial_of_.push_back(num_parts == 1 ? -1 : num_partial_floats_);
-          if (num_parts > 1) num_partial_floats_ += part_floats;
-        }
-      }
-      if (is_split) cuts_.back().num_parts = num_parts;
-    }
-  }
-}
-
-AttentionPlan::Parts AttentionPlan::parts(const StepRows& rows, std::int64_t row,
-                                          std::int64_t head) const {
-  const auto index = std::size_t(rows.sequence_of[std::size_t(row)]);
-  const SequenceRows& sequence = rows.sequences[index];
-  if (cuts_[index].num_parts == 1) return {1, nullptr, 0};
-  const std::int64_t row_floats = head_dim_ + 2;
-  const std::int64_t part_floats = std::int64_t{sequence.num_queries} * group_ * row_floats;
-  const std::int64_t in_part = (row - sequence.first_row) * group_ + head % group_;
-  return {cuts_[index].num_parts,
-          partials_ + cuts_[index].first_float + head / group_ * part_floats + in_part * row_floats,
-          num_kv_heads_ * part_floats};
-}
-
-void AttentionPlan::set_partials(float* partials) {
-  partials_ = partials;
-  for (std::size_t task = 0; task < tasks_.size(); ++task) {
-    tasks_[task].partial = partial_of_[task] < 0 ? nullptr : partials + partial_of_[task];
   }
 }
 

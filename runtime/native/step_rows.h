@@ -1,11 +1,8 @@
-// Which rows does one step compute, and how is their attention cut into tasks?
+// Which rows does one step compute?
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
-
-#include "kv_kernel.h"
 
 namespace starshade {
 
@@ -64,40 +61,6 @@ class StepRows {
   void add_rows(const SequenceRows& rows);
 
   std::vector<std::int32_t> block_ids_;
-};
-
-// The attention tasks of a step for one window, the same in every layer that has it.
-class AttentionPlan {
- public:
-  // Partial results of one (row, head), to be merged. count 1: the task wrote the output itself.
-  struct Parts {
-    std::int32_t count;
-    const float* first;
-    std::int64_t stride;
-  };
-
-  // Sequences of few rows are cut at fixed positions of their context, so that the few KV heads
-  // of one sequence keep several threads busy, and so that a row's sums do not depend on the batch.
-  void make(const StepRows& rows, const KvLayout& layout, std::int32_t num_heads,
-            std::int32_t window);
-
-  const std::vector<KvAttentionTask>& tasks() const { return tasks_; }
-  Parts parts(const StepRows& rows, std::int64_t row, std::int64_t head) const;
-  std::int64_t num_partial_floats() const { return num_partial_floats_; }
-  // Call when the place of partial results is known.
-  void set_partials(float* partials);
-
- private:
-  struct Cut {
-    std::int32_t num_parts;
-    std::int64_t first_float;
-  };
-  std::vector<KvAttentionTask> tasks_;
-  std::vector<std::int64_t> partial_of_;  // by task, -1: none
-  std::vector<Cut> cuts_;                 // by sequence
-  std::int32_t group_ = 1, num_kv_heads_ = 1, head_dim_ = 0;
-  const float* partials_ = nullptr;
-  std::int64_t num_partial_floats_ = 0;
 };
 
 }  // namespace starshade

@@ -37,6 +37,7 @@ class Case:
         kv_dtype: str,
         isa: str = "",
         num_threads: int = 2,
+        num_shared: int = 0,
     ) -> None:
         self.heads, self.kv_heads, self.head_dim, self.block_size = shape
         self.batch = batch
@@ -48,6 +49,8 @@ class Case:
         num_blocks = sum(counts) + 3
         order = iter(rng.permutation(num_blocks).tolist())
         self.tables = [[next(order) for _ in range(count)] for count in counts]
+        for table in self.tables:  # the first blocks are those of the first sequence
+            table[:num_shared] = self.tables[0][: min(num_shared, len(table))]
         self.plan = build_plan(
             [
                 Chunk(token_ids=[0] * rows, start=before, block_ids=table)
@@ -168,8 +171,28 @@ def test_large_scores_do_not_overflow(kv_dtype: str) -> None:
 def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str, isa: str) -> None:
     native = require_isa(isa)
     together = Case(native, SHAPES[0], MIXED, kv_dtype=kv_dtype, isa=isa, num_threads=3)
-    want = together.attend()
-    for index, (rows, before) in enumerate(MIXED):
+    assert_same_alone(native, together, together.attend())
+
+
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[4], SHAPES[5]])
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
+def test_rows_that_share_blocks_have_the_bits_that_they_have_alone(
+    kv_dtype: str, isa: str, shape: tuple[int, int, int, int]
+) -> None:
+    """Generated tokens after one prefix read it together; some leave it early, one has drafts."""
+    native = require_isa(isa)
+    batch = [(1, 1100), (1, 700), (3, 650), (1, 300), (1, 20), (1, 522), *[(1, 800)] * 20]
+    case = Case(native, shape, batch, kv_dtype=kv_dtype, isa=isa, num_shared=-(-640 // shape[3]))
+    case.of_prompts = False
+    want = case.attend()
+    assert np.isfinite(want).all()
+    assert_same_alone(native, case, want)
+
+
+def assert_same_alone(native: Any, together: Case, want: npt.NDArray[np.float32]) -> None:
+    """Each sequence's rows of `want`, bit by bit, from a step of its own on one thread."""
+    for index, (rows, before) in enumerate(together.batch):
         first = int(together.plan.query_starts[index])
         alone = build_plan(
             [Chunk(token_ids=[0] * rows, start=before, block_ids=together.tables[index])],
@@ -177,7 +200,7 @@ def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str, isa: s
         )
         out = np.empty((rows, together.heads, together.head_dim), np.float32)
         together.pool.attend(
-            native.Cpu(1, isa),
+            native.Cpu(1, together.cpu.isa),
             1,
             together.q[first : first + rows],
             alone.query_starts,
