@@ -100,17 +100,22 @@ class BoundedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """More than WAITING_BYTES wait for the client."""
         super().pause_writing()
-        if self._stall is None:
-            self._stall = self.loop.call_later(self.reader_stall_s, self._on_stall)
+        self._begin_stall()
 
     def resume_writing(self) -> None:
         """Less than a quarter of them waits."""
         super().resume_writing()
         self._end_stall()
+        if self.transport.is_closing():
+            self._begin_stall()
+
+    def eof_received(self) -> None:
+        """The transport closes, and would wait for ever for the client to take what it has."""
+        super().eof_received()
+        self._begin_stall()
 
     def cut(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.abort()
+        self.transport.abort()
 
     def _watch(self) -> None:
         """The deadline runs from the first idle byte, and no further byte moves it."""
@@ -134,6 +139,10 @@ class BoundedProtocol(H11Protocol):
         if self.scope is not None:
             self.scope["state"][SLOW_READER] = True
         self.cut()
+
+    def _begin_stall(self) -> None:
+        if self._stall is None:
+            self._stall = self.loop.call_later(self.reader_stall_s, self._on_stall)
 
     def _end_stall(self) -> None:
         if self._stall is not None:

@@ -307,6 +307,25 @@ def test_a_client_that_reads_on_is_not_cut_and_one_that_leaves_was_not_slow() ->
         assert ENDLESS.ends.get(timeout=PATIENCE_S) == "left"
 
 
+@pytest.mark.parametrize(("target", "is_tls"), [(b"/endless ", True), (b"/large ", False)])
+def test_one_who_hangs_up_halfway_and_does_not_read_is_cut(
+    tmp_path: Path, target: bytes, *, is_tls: bool
+) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(tls_context(tmp_path) if is_tls else None))
+        silent = tls_connect(port, tmp_path) if is_tls else connect(port)
+        stack.enter_context(closing(silent))
+        silent.sendall(GET.replace(b"/ ", target, 1))
+        time.sleep(0.2)  # more waits than the sockets hold
+        socket.socket.shutdown(silent, socket.SHUT_WR)  # without a goodbye
+        if target == b"/endless ":
+            assert ENDLESS.ends.get(timeout=PATIENCE_S) == "slow"
+            return
+        while HastyProtocol.stalled.get(timeout=PATIENCE_S) != "/large":
+            pass
+        assert 0 < len(read_to_end(silent)) < LARGE_BYTES
+
+
 def read_to_end(client: socket.socket) -> bytes:
     answer = bytearray()
     with suppress(ConnectionError):
