@@ -106,23 +106,19 @@ class WorkerHttp:
                 return connection
         if self.is_closed:
             raise WorkerGone("closed")
-        loop = asyncio.get_running_loop()
+        connection, loop = _Connection(self._forget), asyncio.get_running_loop()
+        self._open.add(connection)
         try:
             async with asyncio.timeout(_CONNECT_S):
                 if self._path:
-                    _, connection = await loop.create_unix_connection(self._new, self._path)
+                    await loop.create_unix_connection(lambda: connection, self._path)
                 else:
-                    _, connection = await loop.create_connection(self._new, self._host, self._port)
-        except OSError as err:  # TimeoutError is one
-            raise WorkerGone(type(err).__name__) from None
-        if self.is_closed:  # meanwhile
-            connection.abort()
-            raise WorkerGone("closed")
-        return connection
-
-    def _new(self) -> "_Connection":
-        connection = _Connection(self._forget)
-        self._open.add(connection)
+                    await loop.create_connection(lambda: connection, self._host, self._port)
+        except BaseException as err:
+            connection.abort()  # uvloop does not tell it
+            if isinstance(err, OSError):  # TimeoutError is one
+                raise WorkerGone(type(err).__name__) from None
+            raise
         return connection
 
     def _forget(self, connection: "_Connection") -> None:
@@ -210,6 +206,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        if self._is_lost:  # meanwhile
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._is_lost:

@@ -1,11 +1,12 @@
 """When is a worker's connection used again, and when is it cut?  A peer that follows a script."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from gateway import worker_http
 from gateway.worker_http import MAX_HELD_BYTES, WorkerGone, WorkerHttp, WorkerResponse
@@ -177,6 +178,18 @@ async def test_closing_ends_what_runs_and_drops_what_came(tmp_path: Path) -> Non
             await http.get("/")
 
 
+async def test_closing_while_it_connects(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (peer, http):
+        asking = asyncio.ensure_future(http.get("/"))
+        while not http._open:
+            await asyncio.sleep(0)
+        http.close()
+        with pytest.raises(WorkerGone):
+            await asking
+        assert not http._open
+        assert not peer.heads
+
+
 async def test_a_worker_waits_for_who_does_not_read(tmp_path: Path) -> None:
     async with asked(tmp_path) as (peer, http):
         peer.answer = STREAM + b"400000\r\n" + bytes(1 << 22) + b"\r\n0\r\n\r\n"
@@ -210,7 +223,13 @@ async def test_a_worker_that_does_not_take_a_request(
         await is_closed.wait()
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
-    for address in (f"unix:{tmp_path}/nobody", "http://127.0.0.1:9"):
-        with pytest.raises(WorkerGone):
-            await WorkerHttp(address).get("/")
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_nobody_there(tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None]) -> None:
+    async def ask() -> None:
+        for address in (f"unix:{tmp_path}/nobody", "http://127.0.0.1:9"):
+            http = WorkerHttp(address)
+            with pytest.raises(WorkerGone):
+                await http.get("/")
+            assert not http._open
+
+    run(ask())
