@@ -138,6 +138,7 @@ class _Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._num_held = 0
         self._is_held_up = False  # the worker waits for us
+        self._is_early = False  # the answer came before the whole request had been sent
         self._is_lost = False
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -151,17 +152,18 @@ class _Connection(asyncio.Protocol):
 
         Where the worker hangs up meanwhile, it may have said why: `head` tells.
         """
-        self._reader = ResponseReader()
+        reader = self._reader = ResponseReader()
         if isinstance(body, bytes):
             await self._write(head + body)
-            return
-        await self._write(head)
-        async for data in body:
-            if self._is_lost:
-                return
-            if data:
-                await self._write(b"%x\r\n%b\r\n" % (len(data), data))
-        await self._write(b"0\r\n\r\n")
+        else:
+            await self._write(head)
+            async for data in body:
+                if self._is_lost:
+                    return
+                if data:
+                    await self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            await self._write(b"0\r\n\r\n")
+        self._is_early = reader.head is not None
 
     async def head(self) -> ResponseHead:
         """Raises: WorkerGone."""
@@ -185,7 +187,8 @@ class _Connection(asyncio.Protocol):
     def rest(self) -> bool:
         """Between two requests; False where there cannot be another."""
         reader, self._reader = self._reader, None
-        if self._is_lost or reader is None or not reader.may_follow or self._pieces:
+        is_read = reader is not None and reader.may_follow and not self._pieces
+        if self._is_lost or self._is_early or not is_read:
             return False
         self._expiry = self._loop.call_later(_KEEP_ALIVE_S, self.abort)
         return True
@@ -216,11 +219,12 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         try:
-            self._pieces += self._reader.feed(data)
+            pieces = self._reader.feed(data)
         except MalformedResponse:
             self._lose()
             return
-        self._num_held += len(data)
+        self._pieces += pieces
+        self._num_held += sum(map(len, pieces))
         if self._num_held > MAX_HELD_BYTES and not self._is_held_up and self._transport:
             self._is_held_up = True
             self._transport.pause_reading()

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from gateway import worker_http
+from gateway.http1 import MAX_HEAD_BYTES
 from gateway.worker_http import MAX_HELD_BYTES, WorkerGone, WorkerHttp, WorkerResponse
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -21,6 +22,7 @@ class Peer:
     def __init__(self) -> None:
         self.answer = OK
         self.hangs_up = False
+        self.is_early = False
         self.heads: list[bytes] = []
         self.bodies = b""
         self.writers: list[asyncio.StreamWriter] = []
@@ -32,7 +34,7 @@ class Peer:
         try:
             while True:
                 self.heads.append(await reader.readuntil(b"\r\n\r\n"))
-                if b"chunked" in self.heads[-1]:
+                if b"chunked" in self.heads[-1] and not self.is_early:
                     self.bodies += await reader.readuntil(b"0\r\n\r\n")
                 writer.write(self.answer)
                 if self.hangs_up:
@@ -105,6 +107,25 @@ async def test_one_that_may_not_be_used_again(tmp_path: Path, answer: bytes) -> 
         for _ in range(2):
             assert await whole(http, await http.get("/")) == b"ok"
         assert peer.num_connections == 2
+
+
+async def test_one_that_answers_early_is_not_used_again(tmp_path: Path) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"abc"
+        (connection,) = http._open
+        await settled(lambda: connection._reader is not None and connection._reader.is_complete)
+
+    async with asked(tmp_path) as (peer, http):
+        peer.is_early = True
+        assert await whole(http, await http.post("/", body(), media_type="a/b")) == b"ok"
+        assert not http._open
+
+
+async def test_what_is_no_content_does_not_fill_the_buffer(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (peer, http):
+        peer.answer = b"HTTP/1.1 103 x\r\na: %b\r\n\r\n" % (b"a" * (MAX_HEAD_BYTES - 64)) * 8 + OK
+        async with asyncio.timeout(5):
+            assert await whole(http, await http.get("/")) == b"ok"
 
 
 async def test_one_that_speaks_unasked_is_cut(tmp_path: Path) -> None:
