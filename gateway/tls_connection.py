@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 READ_BYTES: Final = 64 * 1024  # at once; four records
+_TAKEN_BYTES: Final = 16 * 1024  # of our last words, by a client that is given more time for them
 _AGAIN: Final = (ssl.SSLWantReadError, ssl.SSLSyscallError)
 
 
@@ -24,8 +25,9 @@ class TlsConnection(asyncio.BufferedProtocol):
     """The server's side of one connection; on the event loop only.
 
     `protocol` hears of the connection when the handshake is done. What it writes is sealed at once.
-    After it closes the connection, the client's own goodbye is waited for, at most `farewell_s`: a
-    socket that is closed while the client still writes would take our last words with it.
+    After it closes the connection, the client's own goodbye is waited for, at most `farewell_s` and
+    as long again while it takes what it was told: a socket that is closed while the client still
+    writes would take our last words with it.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._state = _State.HANDSHAKE
         self._is_paused = False
         self._timer: asyncio.TimerHandle | None = None
+        self._num_waiting = 0  # bytes that the client had not taken when the timer was set
         self.transport: asyncio.Transport
 
     # -- for the event loop ------------------------------------------------------------------
@@ -183,7 +186,15 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _limit(self, time_s: float) -> None:
         self._unlimit()
-        self._timer = asyncio.get_running_loop().call_later(time_s, self.transport.abort)
+        self._num_waiting = self.transport.get_write_buffer_size()
+        self._timer = asyncio.get_running_loop().call_later(time_s, self._on_time)
+
+    def _on_time(self) -> None:
+        num_taken = self._num_waiting - self.transport.get_write_buffer_size()
+        if self._state is _State.FAREWELL and num_taken >= min(self._num_waiting, _TAKEN_BYTES) > 0:
+            self._limit(self._farewell_s)
+        else:
+            self.transport.abort()
 
     def _unlimit(self) -> None:
         if self._timer is not None:

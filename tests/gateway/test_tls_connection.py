@@ -201,6 +201,21 @@ async def test_a_goodbye_is_waited_for_no_longer_than_told(
         writer.close()
 
 
+async def test_who_takes_its_time_for_last_words_gets_them_all(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    words = LARGE * 32
+    async with serving(contexts[0], Recorder(words)) as port:
+        reader, writer = await connect(port, contexts[1])
+        started_s, num_bytes = time.monotonic(), 0
+        while piece := await reader.read(1 << 18):
+            num_bytes += len(piece)
+            await asyncio.sleep(0.01)
+        assert num_bytes == len(words)
+        assert time.monotonic() - started_s > 2 * FAREWELL_S
+        writer.close()
+
+
 async def test_bytes_that_are_no_record_end_it(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
