@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway.malformed import OPENING_BYTES, malformed_answer
 from gateway.streaming import SLOW_READER
-from gateway.tls_connection import READ_BYTES, TlsConnection
+from gateway.tls_connection import READ_BYTES, Handshakes, TlsConnection
 
 HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
 HANDSHAKE_DEADLINE_S: Final = 10.0  # of TLS
@@ -221,10 +221,12 @@ class BoundedServer(uvicorn.Server):
         if config.ssl is None:
             return bounded
         context, buffer = config.ssl, bytearray(READ_BYTES)
+        handshakes = Handshakes(self.protocol.max_connections)
         return lambda: TlsConnection(
             bounded(),
             context,
             buffer=buffer,
+            handshakes=handshakes,
             handshake_s=self.handshake_deadline_s,
             farewell_s=FAREWELL_DEADLINE_S,
         )

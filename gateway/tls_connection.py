@@ -36,12 +36,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         context: ssl.SSLContext,
         *,
         buffer: bytearray,
+        handshakes: "Handshakes",
         handshake_s: float,
         farewell_s: float,
     ) -> None:
-        """`buffer` is the server's, and holds nothing between two calls."""
+        """`buffer`, which holds nothing between two calls, and `handshakes` are the server's."""
         self._protocol = protocol
         self._buffer = memoryview(buffer)
+        self._handshakes = handshakes
         self._handshake_s = handshake_s
         self._farewell_s = farewell_s
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -57,10 +59,12 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
+        self._handshakes.begin(self)
         self._limit(self._handshake_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unlimit()
+        self._handshakes.end(self)
         if self._state is not _State.HANDSHAKE:
             self._protocol.connection_lost(exc)
 
@@ -143,6 +147,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.transport.close()
             return
         self._unlimit()
+        self._handshakes.end(self)
         self._flush()
         self._state = _State.OPEN
         self._protocol.connection_made(TlsTransport(self))
@@ -200,6 +205,25 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Handshakes:
+    """Those of a server that are not done. Beyond `max_open` the oldest gives way."""
+
+    def __init__(self, max_open: int) -> None:
+        self._max_open = max_open
+        self._open: dict[TlsConnection, None] = {}  # in order
+
+    def begin(self, connection: TlsConnection) -> None:
+        self._open[connection] = None
+        if len(self._open) > self._max_open:
+            oldest = next(iter(self._open))
+            self.end(oldest)
+            oldest.transport.abort()
+
+    def end(self, connection: TlsConnection) -> None:
+        """Idempotent."""
+        self._open.pop(connection, None)
 
 
 class TlsTransport(asyncio.Transport):

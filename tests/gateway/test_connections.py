@@ -255,6 +255,20 @@ def test_a_tls_handshake_has_a_deadline_too(tmp_path: Path) -> None:
             assert seconds_until_cut(wrapped) < PATIENCE_S / 3
 
 
+def test_a_flood_of_handshakes_gives_way_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HastyServer, "handshake_deadline_s", 2 * PATIENCE_S)  # it is room they give
+    with serving(tls_context(tmp_path)) as port, ExitStack() as stack:
+        flood = [stack.enter_context(closing(connect(port))) for _ in range(2 * MAX_CONNECTIONS)]
+        for silent in flood[:MAX_CONNECTIONS]:
+            assert seconds_until_cut(silent) < PATIENCE_S
+        ask(stack.enter_context(closing(tls_connect(port, tmp_path))))
+        flood[-1].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            flood[-1].recv(1)
+
+
 def test_idle_tls_connections_share_one_buffer(tmp_path: Path) -> None:
     context = tls_context(tmp_path)
     with serving(context) as port, ExitStack() as stack:

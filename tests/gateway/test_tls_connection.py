@@ -13,7 +13,7 @@ import pytest
 from gateway import tls
 from gateway.paths import Paths
 from gateway.probes import client_context
-from gateway.tls_connection import READ_BYTES, TlsConnection
+from gateway.tls_connection import READ_BYTES, Handshakes, TlsConnection
 
 FAREWELL_S = 0.5
 PATIENCE_S = 10.0
@@ -73,7 +73,12 @@ async def serving(context: ssl.SSLContext, recorder: Recorder) -> AsyncGenerator
     def accept() -> TlsConnection:
         connections.append(
             TlsConnection(
-                recorder, context, buffer=buffer, handshake_s=FAREWELL_S, farewell_s=FAREWELL_S
+                recorder,
+                context,
+                buffer=buffer,
+                handshakes=Handshakes(9),
+                handshake_s=FAREWELL_S,
+                farewell_s=FAREWELL_S,
             )
         )
         return connections[-1]
