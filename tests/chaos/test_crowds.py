@@ -43,9 +43,9 @@ def test_strangers_do_not_keep_others_waiting(running: Processes, kind: str, siz
 def test_a_gateway_that_stops_for_moments_is_noticed(running: Processes) -> None:
     """The positive control: the measure sees what a crowd that mattered would do.
 
-    So few samples of a machine that is busy may show nothing, once.
+    So few samples of a machine that is busy may show nothing, a few times.
     """
-    assert any(_compare_held_up(running).is_beyond for _ in range(2))
+    assert any(_compare_held_up(running).is_beyond for _ in range(5))
 
 
 def _compare_held_up(running: Processes) -> Comparison:
