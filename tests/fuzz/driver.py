@@ -23,6 +23,7 @@ from types import FrameType
 
 from attestation.channel.errors import ChannelError
 from attestation.errors import AttestationError
+from gateway.http1 import MalformedResponse
 from gateway.problems import GatewayError
 from runtime.errors import ModelFileError
 from tests.fuzz.damage import Mutator
@@ -30,7 +31,7 @@ from tests.fuzz.damage import Mutator
 MAX_CPU_S = 2.0  # not by the clock: on a busy machine a good parser may stand still that long
 MAX_WAIT_S = 60.0
 MAX_GROWTH_BYTES = 50 * 1024 * 1024
-OUR_ERRORS = (AttestationError, ChannelError, GatewayError, ModelFileError)
+OUR_ERRORS = (AttestationError, ChannelError, GatewayError, MalformedResponse, ModelFileError)
 _PROGRESS_EVERY = 1000
 
 

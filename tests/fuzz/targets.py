@@ -61,6 +61,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "response-request": gateway.response_request,
     "completion-request": gateway.completion_request,
     "embedding-request": gateway.embedding_request,
+    "http1": gateway.http1,
 }
 
 
