@@ -37,6 +37,7 @@ from attestation.model import (
     parse_bundle,
 )
 from attestation.strict_json import JsonObject
+from gateway.calls import MALFORMED
 from gateway.collateral import Completed, Completer
 from gateway.facts import AttestFacts
 from gateway.observe import Clocks
@@ -243,7 +244,7 @@ class LiveAttestation:
         try:
             body = await read_bounded(exchange.content(), MAX_MODEL_LIST_BYTES)
             return tuple(str(entry["id"]) for entry in json.loads(body)["data"])
-        except (ValueError, KeyError, TypeError):
+        except MALFORMED:
             raise GatewayError("upstream_error", "The worker's model list is malformed.") from None
         finally:
             await exchange.aclose()

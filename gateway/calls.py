@@ -14,6 +14,7 @@ from gateway.facts import RequestFacts
 from gateway.problems import GatewayError, is_known_code
 
 MAX_ANSWER_BYTES: Final = sse.MAX_EVENT_BYTES  # of one that is whole, or the event that ends it
+MAX_TOKENS: Final = 1 << 31  # of one prompt or answer; far beyond any context
 BYTES_PER_TOKEN: Final = 4  # of English in the usual vocabularies; only until usage is known
 
 
@@ -28,8 +29,7 @@ class EventUse(Enum):
 class AnswerReader(Protocol):
     """Reads the facts of one answer; one value for each request.
 
-    Its methods raise ValueError, KeyError, IndexError, TypeError or AttributeError for an answer
-    that is malformed.
+    Its methods raise one of MALFORMED for an answer that is.
     """
 
     def read_whole(self, body: bytes, facts: RequestFacts) -> None: ...
@@ -43,8 +43,11 @@ class AnswerReader(Protocol):
         ...
 
 
-MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
-"""What a reader raises for an answer that is malformed."""
+MALFORMED: Final = (
+    *(ValueError, KeyError, IndexError, TypeError, AttributeError),
+    *(RecursionError, OverflowError),  # of JSON: [[[[ and 1e999
+)
+"""What reading raises for JSON that is malformed, or is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +73,16 @@ class Call:
 
 def take_usage(facts: RequestFacts, *, prompt: Any, cached: Any, output: Any) -> None:
     facts.timeline.mark_usage(
-        prompt_tokens=int(prompt), cached_tokens=int(cached), output_tokens=int(output)
+        prompt_tokens=_count(prompt), cached_tokens=_count(cached), output_tokens=_count(output)
     )
     facts.has_usage = True
+
+
+def _count(tokens: Any) -> int:
+    """Quotas are charged with it. Raises: ValueError."""
+    if type(tokens) is not int or not 0 <= tokens <= MAX_TOKENS:
+        raise ValueError("no number of tokens")
+    return tokens
 
 
 def too_large_an_answer() -> GatewayError:

@@ -12,8 +12,8 @@ from telemetry import semconv
 CHAT_PATH: Final = "/v1/chat/completions"
 _WRITTEN: Final = ("content", "tool_calls", "reasoning_content", "reasoning")
 _PLAIN_TEXT: Final = re.compile(  # as gateway.worker.chat_writer writes it; all ASCII
-    rb'\{"id":"[\w-]*","object":"chat\.completion\.chunk","created":[0-9]{1,12},"model":"[\w./:-]*",'
-    rb'"choices":\[\{"index":[0-9]{1,3},"delta":\{"content":'
+    rb'\{"id":"[\w-]*","object":"chat\.completion\.chunk","created":[1-9][0-9]{0,11},"model":"[\w./:-]*",'
+    rb'"choices":\[\{"index":(?:0|[1-9][0-9]{0,2}),"delta":\{"content":'
     rb'"(?:[ !#-\[\]-~]++|\\(?:["\\/bfnrt]|u[0-9a-f]{4}))++"\},"finish_reason":null\}\]'
     rb'(?:,"obfuscation":"[\w-]*")?\}'
 )

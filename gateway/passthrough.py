@@ -25,7 +25,7 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.keyset import OhttpKey
-from gateway.calls import public_code
+from gateway.calls import MALFORMED, public_code
 from gateway.deadline import Deadline
 from gateway.doors.edge import KeyList
 from gateway.doors.opening import refusal
@@ -275,7 +275,7 @@ async def _refusal(response: WorkerResponse) -> GatewayError:
         return GatewayError(public_code(problem["code"]), str(problem["detail"]))
     except WorkerGone:
         return unreachable()
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return GatewayError("upstream_error", "The worker's refusal is malformed.")
 
 

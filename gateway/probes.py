@@ -140,6 +140,6 @@ def _get(
 def _object(raw: bytes) -> Mapping[str, Any]:
     try:
         body = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}

@@ -21,6 +21,7 @@ from attestation.channel import (
 from attestation.channel.bhttp import ResponseParser
 from attestation.channel.padding import padding_for
 from attestation.receipt import Revocation
+from gateway.calls import MALFORMED
 from gateway.problems import GatewayError, is_known_code
 from gateway.worker_http import WorkerGone, WorkerHttp, WorkerResponse
 
@@ -271,6 +272,6 @@ async def _refusal(response: WorkerResponse) -> Exception:
 def _problem_code(body: bytes) -> str | None:
     try:
         code = json.loads(body)["code"]
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return None
     return code if isinstance(code, str) and is_known_code(code) else None

@@ -21,6 +21,7 @@ from attestation.keyset import ReceiptKey
 from attestation.receipt import MAX_TEXT_CHARS, Outcome, Receipt, receipt_key, signed_receipt_json
 from attestation.sampling import sampling_digest
 from gateway import sse
+from gateway.calls import MALFORMED
 from gateway.problems import GatewayError
 from gateway.schemas.wire import parse_object
 from gateway.worker.inner import (
@@ -235,6 +236,6 @@ def _described(body: bytes) -> tuple[str | None, str | None]:
 def _error_code(body: bytes) -> str:
     try:
         code = json.loads(body)["error"]["code"]
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return "internal_error"
     return code if isinstance(code, str) and _CODE.fullmatch(code) else "internal_error"

@@ -165,10 +165,35 @@ def test_a_failed_response_ends_with_a_code_of_ours(code: str, told: str) -> Non
 
 @pytest.mark.parametrize("reader", [chat_reader(wants_usage=True), ResponseReader()])
 @pytest.mark.parametrize(
-    "data", [b"x", b"1", b"[]", b"{}", b'{"choices": 3}', b'{"type": "response.completed"}']
+    "data",
+    [
+        *(b"x", b"1", b"[]", b"{}", b'{"choices": 3}', b'{"type": "response.completed"}'),
+        *(b"[" * 100_000, b'{"a":' * 100_000),
+        plain("a").replace(b'"index":0', b'"index":00'),
+        plain("a").replace(b'"created":1', b'"created":01'),
+    ],
+    ids=lambda data: data[-60:],
 )
 def test_nonsense_is_told_from_answers(reader: AnswerReader, data: bytes) -> None:
     with pytest.raises(MALFORMED):
         reader.read_event(data, facts(), now_ns=1)
     with pytest.raises(MALFORMED):
         reader.read_whole(data, facts())
+
+
+@pytest.mark.parametrize(
+    "count", [b"-1", b"1e999", b"NaN", b"1.5", b'"3"', b"true", b"99999999999"]
+)
+def test_what_is_no_number_of_tokens_is_never_charged(count: bytes) -> None:
+    response = json.dumps(
+        {"type": "response.completed", "sequence_number": 1, "response": RESPONSE}
+    )
+    for reader, data in (
+        (chat_reader(wants_usage=True), json.dumps({"choices": [], "usage": USAGE})),
+        (ResponseReader(), response),
+    ):
+        for number in (b": 5", b": 3"):
+            known = facts()
+            with pytest.raises(MALFORMED):
+                reader.read_event(data.encode().replace(number, b": " + count), known, now_ns=1)
+            assert not known.has_usage

@@ -13,7 +13,13 @@ from starlette.types import Receive, Scope, Send
 
 from attestation.channel import ResponseSealer, ServerKey, ServerRequest, bhttp
 from gateway.problems import GatewayError
-from gateway.sealed import StaleKey, WorkerClient, open_exchange
+from gateway.sealed import (
+    MAX_PROBLEM_BYTES,
+    StaleKey,
+    WorkerClient,
+    _problem_code,
+    open_exchange,
+)
 from tests.support.servers import ServerThread
 
 KEY = ServerKey.generate(key_id=7)
@@ -157,3 +163,10 @@ def flipped(data: bytes, index: int) -> bytes:
     changed = bytearray(data)
     changed[index] ^= 1
     return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "said", [b"[" * MAX_PROBLEM_BYTES, b"[]", b"1", b'{"code": 1e999}', b"\xff"]
+)
+def test_a_refusal_that_is_none_of_ours_has_no_code(said: bytes) -> None:
+    assert _problem_code(said) is None
