@@ -37,7 +37,7 @@ from attestation.model import (
     parse_bundle,
 )
 from attestation.strict_json import JsonObject
-from gateway.calls import MALFORMED
+from gateway.calls import MALFORMED, public_text
 from gateway.collateral import Completed, Completer
 from gateway.facts import AttestFacts
 from gateway.observe import Clocks
@@ -243,7 +243,7 @@ class LiveAttestation:
             raise GatewayError("upstream_unavailable", "The worker is changing its key.") from None
         try:
             body = await read_bounded(exchange.content(), MAX_MODEL_LIST_BYTES)
-            return tuple(str(entry["id"]) for entry in json.loads(body)["data"])
+            return tuple(public_text(entry["id"]) for entry in json.loads(body)["data"])
         except MALFORMED:
             raise GatewayError("upstream_error", "The worker's model list is malformed.") from None
         finally:

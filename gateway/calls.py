@@ -94,6 +94,11 @@ def too_large_an_answer() -> GatewayError:
     )
 
 
+def public_text(said: object) -> str:
+    """A worker's text as ours. Raises: ValueError: no encoding has bytes for it."""
+    return str(said).encode().decode()
+
+
 def public_code(code: object) -> str:
     """A worker's code as ours: only those of our own table are passed on."""
     return code if isinstance(code, str) and is_known_code(code) else "upstream_error"

@@ -25,7 +25,7 @@ from attestation.channel import (
     serialize_key_configs,
 )
 from attestation.keyset import OhttpKey
-from gateway.calls import MALFORMED, public_code
+from gateway.calls import MALFORMED, public_code, public_text
 from gateway.deadline import Deadline
 from gateway.doors.edge import KeyList
 from gateway.doors.opening import refusal
@@ -272,7 +272,7 @@ async def _refusal(response: WorkerResponse) -> GatewayError:
     """The worker's own, outside the seal, as ours."""
     try:
         problem = json.loads(await read_bounded(response.pieces(), MAX_PROBLEM_BYTES))
-        return GatewayError(public_code(problem["code"]), str(problem["detail"]))
+        return GatewayError(public_code(problem["code"]), public_text(problem["detail"]))
     except WorkerGone:
         return unreachable()
     except MALFORMED:

@@ -10,7 +10,7 @@ from typing import Final
 from attestation.channel import Rng, bhttp
 from attestation.channel.bhttp import http_date
 from gateway.auth import Principal, cache_salt
-from gateway.calls import MALFORMED, Call, public_code
+from gateway.calls import MALFORMED, Call, public_code, public_text
 from gateway.drain import Drain
 from gateway.exchange import CODES_OF_A_SICK_WORKER, Exchange
 from gateway.observe import Clocks, RequestTrace
@@ -160,7 +160,8 @@ async def _inner_error(sealed: SealedExchange) -> GatewayError:
         body = await read_bounded(content, MAX_PROBLEM_BYTES)
     try:
         error = json.loads(body)["error"]
-        code, message, param = public_code(error["code"]), str(error["message"]), error["param"]
+        code, message, param = public_code(error["code"]), error["message"], error["param"]
+        param = public_text(param) if isinstance(param, str) else None
+        return GatewayError(code, public_text(message), param=param)
     except MALFORMED:
         return GatewayError("upstream_error", "The worker's refusal is malformed.")
-    return GatewayError(code, message, param=param if isinstance(param, str) else None)
