@@ -39,6 +39,7 @@ def _crl(
     extension: x509.ExtensionType | None = None,
     is_critical: bool = True,
     serials: Sequence[int] = (),
+    algorithm: hashes.SHA256 | hashes.SHA512 = hashes.SHA256(),  # noqa: B008 - holds nothing
 ) -> x509.CertificateRevocationList:
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -51,7 +52,7 @@ def _crl(
         builder = builder.add_revoked_certificate(entry.build())
     if extension is not None:
         builder = builder.add_extension(extension, critical=is_critical)
-    return builder.sign(KEYS["ca"], hashes.SHA256())
+    return builder.sign(KEYS["ca"], algorithm)
 
 
 def _crl_code(data: bytes, issuer: x509.Certificate = CA) -> str:
@@ -102,6 +103,10 @@ def test_a_part_of_a_revocation_list_is_none(
     crl = _crl(extension=extension, is_critical=is_critical)
 
     assert _crl_code(crl.public_bytes(Encoding.DER)) == "format"
+
+
+def test_a_crl_signed_by_another_algorithm_is_refused() -> None:
+    assert _crl_code(_crl(algorithm=hashes.SHA512()).public_bytes(Encoding.DER)) == "crl_signature"
 
 
 def test_a_revocation_list_may_be_numbered() -> None:
