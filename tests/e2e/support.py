@@ -26,7 +26,7 @@ from gateway.config import StarshadeConfig
 from gateway.tls import server_context
 from gateway.wiring import build_gateway_app
 from gateway.worker.wiring import build_worker_app
-from tests.gateway.support import prepare, wait_until
+from tests.gateway.support import flush_spans, prepare, wait_until
 from tests.support.servers import ServerThread, unix_client
 
 Answer = tuple[str, bytes]  # media type and body
@@ -219,8 +219,12 @@ class Installation:
             wait_until(lambda: client.get("/readyz").status_code == 200, timeout_s=60)
 
     def exported(self) -> str:
-        """Everything both processes have put into spans, as text."""
-        self.gateway.app.services.tracing.provider.force_flush()
+        """Everything both processes have put into spans, as text, of every request that was
+        answered.
+        """
+        for server in (self.gateway, self.worker):
+            server.settle()
+            flush_spans(server.app)
         spans = (
             *self.gateway_spans.get_finished_spans(),
             *self.worker_spans.get_finished_spans(),

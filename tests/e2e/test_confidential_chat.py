@@ -204,24 +204,19 @@ def test_one_trace_spans_both_processes(running: Installation) -> None:
         response = client.post("/v1/chat/completions", json=running.body(stream=True))
     request_id = response.headers["x-request-id"]
     running.exported()
-
-    def engine_spans() -> list[dict[str, str]]:
-        lines = [json.loads(span.to_json()) for span in running.worker_spans.get_finished_spans()]
-        return [
-            line
-            for line in lines
-            if line["name"] == "engine"
-            and line["attributes"].get("starshade.request.id") == request_id
-        ]
-
-    wait_until(lambda: len(engine_spans()) == 1)
-    roots = [
+    (engine,) = [
+        json.loads(span.to_json())
+        for span in running.worker_spans.get_finished_spans()
+        if span.name == "engine"
+        and span.attributes
+        and span.attributes.get("starshade.request.id") == request_id
+    ]
+    (root,) = [
         json.loads(span.to_json())
         for span in running.gateway_spans.get_finished_spans()
         if span.attributes and span.attributes.get("starshade.request.id") == request_id
     ]
-    assert len(roots) == 1
-    assert engine_spans()[0]["parent_id"] == roots[0]["context"]["span_id"]
+    assert engine["parent_id"] == root["context"]["span_id"]
 
 
 @pytest.mark.model

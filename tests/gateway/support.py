@@ -43,7 +43,7 @@ from tests.support.fake_runner import (
     FakeRunner,
     FakeSampler,
 )
-from tests.support.servers import ServerThread, unix_client
+from tests.support.servers import PATIENCE_S, ServerThread, unix_client
 
 # A worker looks through its heap once, and here that would be the heap of all tests, each time.
 vars(gateway.worker.wiring)["gc"] = SimpleNamespace(
@@ -191,10 +191,26 @@ class Stack:
             return stats
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        """Finished gateway spans of this name, once their batch has been exported."""
-        gateway_app: GatewayApp = self.gateway.app
-        gateway_app.services.tracing.provider.force_flush()
+        """Gateway spans of this name, those of every request that was answered among them."""
+        self.gateway.settle()
+        flush_spans(self.gateway.app)
         return [s for s in self.gateway_spans.get_finished_spans() if s.name.startswith(name)]
+
+    def engine_spans(self) -> list[ReadableSpan]:
+        """All of the worker, as `spans`."""
+        self.worker.settle()
+        flush_spans(self.worker.app)
+        return list(self.worker_spans.get_finished_spans())
+
+
+def flush_spans(app: GatewayApp | WorkerApp) -> None:
+    """What has ended is with the exporter; a worker that loads has no spans."""
+    if isinstance(app, GatewayApp):
+        app.services.tracing.provider.force_flush()
+    elif app.state.ready is not None:
+        service: Any = app.state.ready.service
+        report = getattr(service, "_service", service)._report
+        report.__self__.provider.force_flush()
 
 
 def chat_body(**members: Any) -> Json:
@@ -214,7 +230,7 @@ def error_of(response: httpx.Response) -> Json:
     return error
 
 
-def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
+def wait_until(is_true: Callable[[], bool], *, timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline, "waited too long"

@@ -68,7 +68,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def tree_of(stack: Stack, request_id: str) -> tuple[dict[str, Any], list[str]]:
     """The root's attributes and the names of its children, by start."""
-    wait_until(lambda: bool(_roots(stack, request_id)))
     (root,) = _roots(stack, request_id)
     assert root.context is not None
     children = [
@@ -129,7 +128,7 @@ def test_gateway_and_worker_name_the_worker_alike(
         assert attributes["starshade.worker.id"] == "blue-7"
         assert [span.name for span in stack.spans("attest")] == ["attest blue-7"]
         assert [node["id"] for node in stack.client.get("/v1/nodes").json()["data"]] == ["blue-7"]
-    (engine,) = [s for s in stack.worker_spans.get_finished_spans() if s.name == "engine"]
+        (engine,) = [span for span in stack.engine_spans() if span.name == "engine"]
     assert (engine.attributes or {})["starshade.worker.id"] == "blue-7"
 
 
@@ -165,7 +164,7 @@ def test_requests_that_never_left(stack: Stack) -> None:
     stack.client.post("/v1/chat/completions", headers={"authorization": "Bearer x"})
     stack.chat(best_of=2)
     stack.chat(model="prompt-in-the-model-name")
-    wait_until(lambda: len(stack.spans("chat")) == 3)
+    assert len(stack.spans("chat")) == 3
     found = {
         str(span.attributes["error.type"]): (span.name, set(span.attributes))
         for span in stack.spans("chat")
@@ -212,16 +211,11 @@ def test_a_client_that_left(stack: Stack) -> None:
 def test_the_worker_continues_the_trace(stack: Stack) -> None:
     response = stack.chat(ignore_eos=True)
     request_id = response.headers["x-request-id"]
-
-    def engine_spans() -> list[ReadableSpan]:
-        return [
-            span
-            for span in stack.worker_spans.get_finished_spans()
-            if span.attributes and span.attributes.get("starshade.request.id") == request_id
-        ]
-
-    wait_until(lambda: bool(engine_spans()))
-    (engine,) = engine_spans()
+    (engine,) = [
+        span
+        for span in stack.engine_spans()
+        if span.attributes and span.attributes.get("starshade.request.id") == request_id
+    ]
     (root,) = _roots(stack, request_id)
     assert engine.parent is not None
     assert root.context is not None
@@ -229,7 +223,7 @@ def test_the_worker_continues_the_trace(stack: Stack) -> None:
     assert engine.parent.span_id == root.context.span_id
     stages = [
         span.name
-        for span in stack.worker_spans.get_finished_spans()
+        for span in stack.engine_spans()
         if span.parent is not None and span.parent.span_id == engine.context.span_id
     ]
     assert stages == ["queue", "prefill", "decode"]

@@ -16,6 +16,7 @@ import uvicorn.server
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
+PATIENCE_S = 60.0
 
 
 def _sleep_less(delay_s: float) -> Coroutine[Any, Any, None]:
@@ -75,6 +76,16 @@ class ServerThread:
         """Runs `work` on the server's own loop and waits for it."""
         assert self.loop is not None
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_TIMEOUT_S)
+
+    def settle(self) -> None:
+        """Waits until every request that runs now has ended: much of what is noted of one is
+        noted after the last byte of its answer.
+        """
+        running = self._server.server_state.tasks.copy()
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(task.done() for task in running):
+            assert time.monotonic() < deadline, "a request that was answered does not end"
+            time.sleep(0.005)
 
     def stop(self) -> None:
         self._server.should_exit = True
