@@ -218,13 +218,18 @@ class Installation:
         with self.http() as client:
             wait_until(lambda: client.get("/readyz").status_code == 200, timeout_s=60)
 
+    def settle(self) -> None:
+        """Waits until what both processes do for requests that were answered is done."""
+        self.gateway.settle()
+        self.worker.settle()
+
     def exported(self) -> str:
         """Everything both processes have put into spans, as text, of every request that was
         answered.
         """
-        for server in (self.gateway, self.worker):
-            server.settle()
-            flush_spans(server.app)
+        self.settle()
+        flush_spans(self.gateway.app)
+        flush_spans(self.worker.app)
         spans = (
             *self.gateway_spans.get_finished_spans(),
             *self.worker_spans.get_finished_spans(),

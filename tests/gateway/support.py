@@ -280,12 +280,14 @@ def running_stack(
             transport=httpx.HTTPTransport(uds=uds, verify=False),
             base_url=base_url,
             headers=headers,
-            timeout=30,
+            timeout=PATIENCE_S,
         ) as client,
         OpenAI(
             base_url=f"{base_url}/v1",
             api_key=key,
-            http_client=httpx2.Client(transport=httpx2.HTTPTransport(uds=uds, verify=False)),
+            http_client=httpx2.Client(
+                transport=httpx2.HTTPTransport(uds=uds, verify=False), timeout=PATIENCE_S
+            ),
             max_retries=0,
         ) as sdk,
     ):

@@ -22,6 +22,7 @@ from runtime import GenerationRequest
 from tests.e2e.leaks import places_of
 from tests.e2e.support import Installation, installation
 from tests.gateway.support import error_of, wait_until
+from tests.support.servers import PATIENCE_S
 
 CANARY = "canary-71e0b3f2"
 CHAT = "/v1/chat/completions"
@@ -41,10 +42,16 @@ class Scene:
 
     def begin(self) -> None:
         """What was recorded so far is nothing that `wait_for_event` waits for."""
-        audit = self.running.gateway.app.services.audit
-        audit._writer.submit(lambda _connection: None).result(timeout=10)
+        self.settle()
         self.seen_seq = self.events()[-1].seq
+        audit = self.running.gateway.app.services.audit
         audit._last_states.clear()  # a worker's state is written where it differs from the last one
+
+    def settle(self) -> None:
+        """Waits until every request that was answered has ended, and is recorded."""
+        self.running.settle()
+        writer = self.running.gateway.app.services.audit._writer
+        writer.submit(lambda _connection: None).result(PATIENCE_S)
 
     def ask(self, *, stream: bool = False, **headers: str) -> httpx.Response:
         """A chat whose prompt is the canary."""
@@ -102,14 +109,17 @@ class Scene:
         return receipt
 
     def assert_nothing_computed(self) -> None:
+        self.settle()
         assert self.computed == []
 
     def assert_nothing_sealed(self) -> None:
         """Nothing was even sent: no worker had a lease."""
+        self.settle()
         assert self.running.proxy.sealed_requests() == []
 
     def assert_no_secret(self, *secrets: str) -> None:
         """Prompts, keys and `secrets` are in no file, log record, span, answer or hop."""
+        self.settle()
         places = {
             **places_of(self.folder, self.log.records),
             "spans": self.running.exported(),

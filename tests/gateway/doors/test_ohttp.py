@@ -276,6 +276,7 @@ def test_strangers_do_not_fill_the_memory_of_replays(
     fields = date() if is_dated else ()
     _, body = seal_chunked(stack, inner_request(stack, fields=fields, **options))
     assert post(stack, body).status_code == 200
+    stack.gateway.settle()
     assert post(stack, body).status_code == 200  # it ran nothing, and runs nothing again
 
 
@@ -286,7 +287,9 @@ def test_an_overloaded_gateway_remembers_no_strangers(
     request = inner_request(stack, key="sk-starshade-nobody")
     assert code_of(ask_chunked(stack, request)) == (503, "overloaded")
     _, body = seal_chunked(stack, request)
-    assert [post(stack, body).status_code for _ in range(2)] == [200, 200]
+    assert post(stack, body).status_code == 200
+    stack.gateway.settle()
+    assert post(stack, body).status_code == 200
 
 
 def test_what_a_known_client_sent_is_remembered_whatever_it_was_answered(stack: Stack) -> None:
