@@ -15,6 +15,7 @@ import pytest
 from gateway.probes import probe_worker
 from tests.e2e.support import Installation, held_engine, installation
 from tests.gateway.support import wait_until
+from tests.support.patience import PATIENCE_S
 
 
 def test_the_production_policy_never_serves_a_simulated_tee(
@@ -140,14 +141,14 @@ def test_a_worker_killed_in_mid_stream_is_an_error_event(tmp_path: Path, tiny_mo
                 *_, last = lines
             code = json.loads(last.removeprefix("data: "))["error"]["code"]
             assert code == "upstream_truncated"
-            process.wait(10)
+            process.wait(PATIENCE_S)
             running.restart_worker()
             running.wait_ready()
             with running.http() as client:
                 assert client.post("/v1/chat/completions", json=running.body()).is_success
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 def test_a_signal_gives_a_stream_its_last_word(tmp_path: Path, tiny_model: Path) -> None:
@@ -169,12 +170,12 @@ def test_a_signal_gives_a_stream_its_last_word(tmp_path: Path, tiny_model: Path)
                 *_, last = lines
             # done within its time, or told so; never cut off
             assert last == "data: [DONE]" or "server_stopping" in last
-            process.wait(20)
+            process.wait(PATIENCE_S)
             # uvicorn raises a captured signal again once it has stopped
             assert process.returncode in {0, -signal.SIGTERM}
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 def start_worker_process(running: Installation) -> "subprocess.Popen[bytes]":

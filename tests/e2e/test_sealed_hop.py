@@ -17,6 +17,7 @@ import pytest
 from attestation.channel import ServerKey, serialize_key_configs
 from tests.e2e.support import Installation, RecordingProxy, held_engine, installation
 from tests.gateway.support import events_of, wait_until
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import unix_client
 
 CANARY = "canary-9d2e71c4"
@@ -71,7 +72,7 @@ def plaintext_worker(path: Path) -> Iterator[None]:
     server = threading.Thread(target=serve, daemon=True)
     server.start()
     yield
-    server.join(5)
+    server.join(PATIENCE_S)
     listener.close()
 
 

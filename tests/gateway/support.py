@@ -43,7 +43,8 @@ from tests.support.fake_runner import (
     FakeRunner,
     FakeSampler,
 )
-from tests.support.servers import PATIENCE_S, ServerThread, unix_client
+from tests.support.patience import PATIENCE_S
+from tests.support.servers import ServerThread, unix_client
 
 # A worker looks through its heap once, and here that would be the heap of all tests, each time.
 vars(gateway.worker.wiring)["gc"] = SimpleNamespace(

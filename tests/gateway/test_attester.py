@@ -22,6 +22,7 @@ from gateway.wiring import build_gateway_app
 from gateway.worker.attester import AttestedFacts, Attester, open_tee
 from tests.attestation.collect.kernel import FakeKernel
 from tests.gateway.support import make_config
+from tests.support.patience import PATIENCE_S
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 NONCE = Nonce(bytes(32))
@@ -55,7 +56,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKern
     )
     yield playing
     for thread in playing.threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 

@@ -27,6 +27,7 @@ from gateway.db import ApiKeyStore, KeyNotFound, TenantStore
 from gateway.problems import GatewayError
 from telemetry import semconv
 from telemetry.redact import allowed_attributes
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ class HeldStore:
 
     def find(self, key_sha256: bytes) -> StoredKey | None:
         if key_sha256 != self._known:
-            assert self.may_answer.wait(30)
+            assert self.may_answer.wait(PATIENCE_S)
         return self._store.find(key_sha256)
 
 
@@ -217,7 +218,7 @@ async def test_made_up_keys_hold_up_one_another_and_nobody_else(store: ApiKeySto
             await authenticator.authenticate("Bearer sk-starshade-one-more")
         assert caught.value.code == "overloaded"
         clock.now_s += 2 * CACHE_TTL_S  # the good one has to be looked up again
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await authenticator.authenticate(f"Bearer {known}")).tenant == "acme"
     finally:
         held.may_answer.set()

@@ -22,6 +22,7 @@ from runtime import (
 from runtime.output import OutputText, Written
 from tests.gateway.support import wait_until
 from tests.support.fake_runner import FakeRunner, FakeSampler, FakeTokenizer
+from tests.support.patience import PATIENCE_S
 
 NUM_BLOCKS = 32
 
@@ -56,7 +57,7 @@ class CountingEngine(Engine):
         super().abort(request_id)
 
     def advance(self) -> list[Advance]:
-        assert self.may_step.wait(10)
+        assert self.may_step.wait(PATIENCE_S)
         self.num_steps += 1
         if self.is_broken:
             raise RuntimeError("step")
@@ -75,8 +76,13 @@ def engine() -> CountingEngine:
 
 @pytest.fixture
 async def bridge(engine: CountingEngine) -> AsyncIterator[EngineBridge]:
-    bridge = EngineBridge(engine, loop=asyncio.get_running_loop(), max_pending_deltas=32)
-    engine.runner.before_run = lambda _plan: time.sleep(0.001)  # slower than any reader
+    bridge = EngineBridge(
+        engine,
+        loop=asyncio.get_running_loop(),
+        max_pending_deltas=32,
+        max_yield_s=PATIENCE_S,  # no step while the loop has not passed on what the last one gave
+    )
+    engine.runner.before_run = lambda _plan: time.sleep(0.001)
     bridge.start()
     yield bridge
     engine.may_step.set()
@@ -98,7 +104,7 @@ async def collect(bridge: EngineBridge, wanted: GenerationRequest) -> list[Delta
 
 
 async def until(engine: CountingEngine, num_free_blocks: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while engine.num_free_blocks != num_free_blocks:
             await asyncio.sleep(0.001)
 
@@ -153,7 +159,7 @@ async def test_leaving_early_frees_the_blocks_within_a_step(
 
 async def test_cancelling_a_reader_aborts(bridge: EngineBridge, engine: CountingEngine) -> None:
     task = asyncio.ensure_future(collect(bridge, request("a", max_tokens=100)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while engine.num_free_blocks == NUM_BLOCKS:
             await asyncio.sleep(0)
     engine.may_step.clear()  # or it may be over first
@@ -219,12 +225,13 @@ async def test_a_broken_step_fails_its_requests_only(
 async def test_draining_lets_short_streams_finish_and_tells_long_ones(
     bridge: EngineBridge, engine: CountingEngine
 ) -> None:
-    engine.runner.before_run = lambda _plan: time.sleep(0.02)
     short = asyncio.ensure_future(collect(bridge, request("short", max_tokens=3)))
+    short.add_done_callback(lambda _: engine.may_step.clear())  # the other one never ends
     long = asyncio.ensure_future(collect(bridge, request("long", max_tokens=100)))
     while bridge.num_open < 2:
         await asyncio.sleep(0)
-    await bridge.drain(0.5)  # between the three steps of the one and the hundred of the other
+    await bridge.drain(2)
+    engine.may_step.set()
     assert len(await short) == 3
     with pytest.raises(GatewayError) as caught:
         await long
@@ -236,7 +243,7 @@ async def test_draining_lets_short_streams_finish_and_tells_long_ones(
 
 async def test_two_requests_never_share_an_id(bridge: EngineBridge, engine: CountingEngine) -> None:
     first = bridge.generate(request("a", max_tokens=20))
-    async with asyncio.timeout(10), first:
+    async with asyncio.timeout(PATIENCE_S), first:
         with pytest.raises(GatewayError) as caught:
             await collect(bridge, request("a", max_tokens=3))
         deltas = [delta async for delta in first.deltas()]
@@ -249,7 +256,7 @@ async def test_a_bug_in_taking_a_request_fails_it_alone(
     bridge: EngineBridge, engine: CountingEngine
 ) -> None:
     engine.is_broken = True
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(GatewayError) as caught:
             await collect(bridge, request("a"))
         engine.is_broken = False
@@ -296,7 +303,7 @@ async def test_a_bug_in_making_text_fails_its_request_alone(
     monkeypatch.setattr(broken, "push", lambda token_id: 1 / 0)
     detokenizers = iter([broken, engine._tokenizer.detokenizer()])
     monkeypatch.setattr(engine._tokenizer, "detokenizer", lambda: next(detokenizers))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         results = await asyncio.gather(
             collect(bridge, request("a", max_tokens=100)),
             collect(bridge, request("b")),
@@ -316,7 +323,10 @@ async def test_the_next_step_waits_until_tokens_are_passed_on(max_yield_s: float
     bridge = EngineBridge(engine, loop=asyncio.get_running_loop(), max_yield_s=max_yield_s)
     bridge.start()
     lags = []
-    async with asyncio.timeout(20), bridge.generate(request("a", max_tokens=60)) as generation:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        bridge.generate(request("a", max_tokens=60)) as generation,
+    ):
         num_tokens = 0
         async for delta in generation.deltas():
             time.sleep(0.002)

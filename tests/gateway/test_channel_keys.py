@@ -12,6 +12,7 @@ from gateway.channel_keys import ChannelKeys
 from gateway.problems import GatewayError
 from gateway.worker.app import WorkerApp
 from tests.gateway.support import rotate, running_stack, wait_until
+from tests.support.patience import PATIENCE_S
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
@@ -59,7 +60,7 @@ async def test_keys_rotate_without_any_request() -> None:
     )
     first = keys.published[0].key_id
     keeping = asyncio.ensure_future(keys.keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not any(first in event.erased for event in events):
             await asyncio.sleep(0.01)
     keeping.cancel()

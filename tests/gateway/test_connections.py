@@ -26,7 +26,7 @@ from gateway.probes import client_context
 from gateway.sockets import listen_tcp
 from gateway.streaming import StreamedBody
 from gateway.tls_connection import READ_BYTES, TlsConnection
-from tests.support.servers import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 DEADLINE_S = 1.0
 AMPLE_S = 2 * PATIENCE_S  # honest clients ask in less, on a machine that is busy too

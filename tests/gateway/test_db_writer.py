@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from gateway.db import open_engine
 from gateway.db.writer import DatabaseWriter, WriterFull
 from tests.gateway.support import wait_until
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_many_writes_are_committed_in_order(engine: Engine) -> None:
     done = [writer.submit(Insert(number)) for number in range(600)]
     with running(writer):
         for future in done:
-            future.result(timeout=10)
+            future.result(timeout=PATIENCE_S)
     assert numbers(engine) == list(range(600))
     assert commits == [512, 600]
 
@@ -79,8 +80,8 @@ def test_a_write_at_fault_ends_no_other(engine: Engine) -> None:
     writer = make(engine)
     done = [writer.submit(Insert(number)) for number in (1, 2, 2, 3)]
     with running(writer):
-        assert done[2].exception(timeout=10) is not None
-        assert [f.exception(timeout=10) for f in (done[0], done[1], done[3])] == [None] * 3
+        assert done[2].exception(timeout=PATIENCE_S) is not None
+        assert [f.exception(timeout=PATIENCE_S) for f in (done[0], done[1], done[3])] == [None] * 3
     assert numbers(engine) == [1, 2, 3]
     assert not writer.is_failing
 
@@ -90,11 +91,11 @@ def test_a_full_disk_loses_nothing_that_is_kept(engine: Engine, full: type[Inser
     writer = make(engine)
     with running(writer):
         kept, asked = writer.submit(Insert(1)), writer.submit(Insert(2), is_kept=False)
-        assert isinstance(asked.exception(timeout=10), OperationalError)
+        assert isinstance(asked.exception(timeout=PATIENCE_S), OperationalError)
         wait_until(lambda: writer.is_failing)  # it says so for the moment until the next try
         assert not kept.done()
         full.is_full = False
-        assert kept.exception(timeout=10) is None
+        assert kept.exception(timeout=PATIENCE_S) is None
         wait_until(lambda: not writer.is_failing)
     assert numbers(engine) == [1]
 
@@ -106,7 +107,7 @@ def test_what_cannot_be_stored_until_the_end_is_said_to_be_lost(
     writer = make(engine)
     with running(writer):
         kept = writer.submit(Insert(1))
-    assert isinstance(kept.exception(timeout=1), WriterFull)
+    assert isinstance(kept.exception(timeout=PATIENCE_S), WriterFull)
     assert "writes to the database are lost" in caplog.text
 
 

@@ -8,6 +8,7 @@ import pytest
 from gateway.deadline import Deadline
 from gateway.drain import Drain
 from gateway.problems import GatewayError
+from tests.support.virtual_time import in_virtual_time
 
 T = TypeVar("T")
 
@@ -18,6 +19,7 @@ async def code_of(work: "asyncio.Future[T]") -> str:
     return caught.value.code
 
 
+@in_virtual_time
 async def test_one_time_for_all_that_is_awaited() -> None:
     deadline = Deadline(0.2, Drain(drain_s=0))
     for _ in range(3):
@@ -29,6 +31,7 @@ async def test_one_time_for_all_that_is_awaited() -> None:
     assert not deadline.is_awaiting
 
 
+@in_virtual_time
 async def test_what_is_there_already_may_be_taken_after_it() -> None:
     deadline = Deadline(0.0, Drain(drain_s=0))
     await asyncio.sleep(0.01)
@@ -82,6 +85,7 @@ async def test_work_that_ends_although_it_was_interrupted() -> None:
     assert waiting.cancelling() == 0
 
 
+@in_virtual_time
 async def test_a_closed_one_ends_nothing() -> None:
     drain = Drain(drain_s=0)
     deadline = Deadline(0.01, drain)

@@ -22,6 +22,7 @@ from tests.gateway.support import (
     running_stack,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import unix_client
 
 NONCE = "ab" * 32
@@ -234,7 +235,7 @@ def test_probes(stack: Stack) -> None:
 )
 def test_broken_http_is_not_answered_as_a_request(stack: Stack, raw: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as raw_socket:
-        raw_socket.settimeout(5)
+        raw_socket.settimeout(PATIENCE_S)
         raw_socket.connect(str(stack.config.paths.run_dir / "gateway.sock"))
         raw_socket.sendall(raw)
         response = http.client.HTTPResponse(raw_socket)

@@ -26,6 +26,7 @@ from tests.gateway.support import (
     prepare,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import ServerThread, unix_client
 
 CHAT = "/v1/chat/completions"
@@ -64,7 +65,7 @@ class Pair:
         assert self.gateway.loop is not None
         asyncio.run_coroutine_threadsafe(
             app.services.directory.reattest(node), self.gateway.loop
-        ).result(timeout=30)
+        ).result(timeout=PATIENCE_S)
 
 
 @pytest.fixture

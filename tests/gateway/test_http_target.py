@@ -20,6 +20,7 @@ from gateway.bench.http_target import (
     open_server,
 )
 from runtime.bench.load import Job
+from tests.support.patience import PATIENCE_S
 from tests.support.tls import self_signed, server_context
 
 PAUSE_S = 0.02
@@ -166,7 +167,7 @@ def test_a_connection_knows_that_the_server_closed_it() -> None:
             before = connection.is_open
             accepted[0].close()
             await accepted[0].wait_closed()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while connection.is_open:
                     await asyncio.sleep(0)
             connection.close()

@@ -17,6 +17,7 @@ from gateway.limits import BodyLimit, ConcurrencyLimit, RequestLimits
 from gateway.problems import GatewayError
 from gateway.worker.attester import Attester
 from tests.gateway.support import running_stack, wait_until
+from tests.support.patience import PATIENCE_S
 
 LIMITS = RequestLimits(max_body_bytes=10, body_deadline_s=0.05)
 
@@ -151,7 +152,7 @@ def test_strangers_who_ask_for_evidence_take_no_slot_of_the_chat(
 
     def slow_bundle(_attester: Attester, _nonce: Nonce) -> bytes:
         asked.release()
-        may_quote.wait(30)
+        may_quote.wait(PATIENCE_S)
         return b"{}"
 
     def ask() -> int:
@@ -165,7 +166,7 @@ def test_strangers_who_ask_for_evidence_take_no_slot_of_the_chat(
         monkeypatch.setattr(Attester, "bundle", slow_bundle)
         try:
             asking = [strangers.submit(ask) for _ in range(2)]
-            assert all(asked.acquire(timeout=10) for _ in asking)
+            assert all(asked.acquire(timeout=PATIENCE_S) for _ in asking)
             assert stack.chat().status_code == 200
         finally:
             may_quote.set()
@@ -178,7 +179,7 @@ def test_made_up_keys_take_no_place_of_a_client(tmp_path: Path) -> None:
     class SlowForStrangers:
         def find(self, key_sha256: bytes) -> StoredKey | None:
             if key_sha256 != hash_key(stack.key):
-                may_answer.wait(30)
+                may_answer.wait(PATIENCE_S)
             return keys.find(key_sha256)
 
     def come(number: int) -> int:

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli_support import ExitCode
 from tests.gateway.support import wait_until
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import free_port
-
-PATIENCE_S = 30.0
 
 
 def test_flag_variable_and_file_are_read_as_everywhere(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from gateway.db import ApiKeyStore, KeyNotFound, TenantStore, audit, migrate, op
 from gateway.db.models import Base
 from telemetry.db.engine import _MIGRATION_LOCK
 from tests.gateway.support import make_key, running_stack
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import fresh_database, running_postgres
 
 
@@ -139,7 +140,7 @@ def test_a_migration_may_take_long(url: str, monkeypatch: pytest.MonkeyPatch) ->
             migrating = pool.submit(migrate, engine)
             time.sleep(0.6)
             assert not migrating.done()
-        migrating.result(timeout=10)
+        migrating.result(timeout=PATIENCE_S)
     holder.dispose()
     engine.dispose()
 

@@ -35,6 +35,7 @@ from tests.gateway.support import (
     running_stack,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 
 CHAT = "/v1/chat/completions"
 
@@ -252,7 +253,9 @@ def test_nobody_waits_for_ever_for_a_receipt(
     may_go_on = threading.Event()
     monkeypatch.setattr(gateway.receipts, "MAX_STORING_S", 0.1)
     with running_stack(tmp_path) as stack:
-        stack.gateway.app.services.receipts._writer.submit(lambda _: bool(may_go_on.wait(30)))
+        stack.gateway.app.services.receipts._writer.submit(
+            lambda _: bool(may_go_on.wait(PATIENCE_S))
+        )
         try:
             refused = stack.chat()
         finally:

@@ -24,7 +24,7 @@ from gateway.probes import client_context
 from gateway.servers import server_for
 from gateway.sockets import listen_tcp
 from tests.gateway.support import make_config
-from tests.support.servers import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 NOW = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
 NUM_PIECES = 20  # of a stream, 50 ms apart

@@ -22,6 +22,8 @@ from gateway.workers import WorkerDirectory
 from runtime.plan import StepPlan
 from tests.gateway.support import HashEngine, chat_body, error_of, running_stack
 from tests.gateway.test_relay import END, TEXT, make_exchange
+from tests.support.patience import PATIENCE_S
+from tests.support.virtual_time import in_virtual_time
 
 NODE = WorkerNode(
     name="w", attestation=cast(WorkerAttestation, None), machine=LeaseMachine(node="w")
@@ -82,12 +84,14 @@ async def outcome(exchange: Exchange, wait_s: float) -> str:
     return "answered"
 
 
+@in_virtual_time
 async def test_a_stream_without_a_head_is_given_up_without_asking() -> None:
     directory = ScriptedDirectory(is_alive=True)
     assert await outcome(waiting(directory), 10) == "request_timeout"
     assert (directory.num_asked, directory.num_distrusted) == (0, 1)
 
 
+@in_virtual_time
 async def test_a_whole_answer_may_take_long_while_the_worker_lives() -> None:
     directory = ScriptedDirectory(is_alive=True)
     assert await outcome(waiting(directory, is_streamed=False), 5 * SILENCE_S) == "answered"
@@ -95,6 +99,7 @@ async def test_a_whole_answer_may_take_long_while_the_worker_lives() -> None:
     assert directory.num_distrusted == 0
 
 
+@in_virtual_time
 async def test_a_whole_answer_is_given_up_when_the_worker_is_stuck() -> None:
     directory = ScriptedDirectory(is_alive=False)
     assert await outcome(waiting(directory, is_streamed=False), 10) == "request_timeout"
@@ -130,6 +135,7 @@ class PausingExchange:
     ],
     ids=["busy worker", "stuck worker", "slow client"],
 )
+@in_virtual_time
 async def test_silence_within_a_stream(
     is_alive: bool, pause_s: float, read_s: float, last: bytes
 ) -> None:
@@ -152,7 +158,7 @@ def test_a_stuck_engine_ends_the_stream_that_waits_for_its_head_and_no_other(
 
     def hold(_plan: StepPlan) -> None:
         time.sleep(0.01)
-        may_go_on.wait(30)
+        may_go_on.wait(PATIENCE_S)
 
     engine.runner.before_run = hold
     long = chat_body(stream=True, max_tokens=100, ignore_eos=True)

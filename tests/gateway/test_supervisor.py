@@ -27,8 +27,8 @@ from gateway.supervisor import (
     Supervisor,
     log_tail,
 )
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 60.0  # ends a test that hangs; a loaded machine may be slow
 FAST = RestartPolicy(
     first_delay_s=0.01,
     max_delay_s=0.05,

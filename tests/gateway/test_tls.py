@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from gateway import tls
 from gateway.paths import Paths
 from gateway.probes import client_context
+from tests.support.patience import PATIENCE_S
 
 NOW = dt.datetime.now(dt.UTC)  # noqa: TID251 - OpenSSL verifies against the real clock
 DAY = dt.timedelta(days=1)
@@ -46,7 +47,7 @@ def handshake(
             return wrapped.version(), wrapped.selected_alpn_protocol()
     finally:
         ours.close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "models.example.org"])
@@ -177,7 +178,7 @@ def mutual(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
             return wrapped.recv(7)
     finally:
         ours.close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
 
 
 @pytest.fixture

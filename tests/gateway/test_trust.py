@@ -18,6 +18,7 @@ from gateway.audit_cli import audit
 from gateway.reloading import reload_on_hangup
 from gateway.trust import MAX_DENIED, Trust, TrustSource, load_denied
 from tests.gateway.support import Stack, error_of, running_stack, wait_until
+from tests.support.patience import PATIENCE_S
 
 
 def written(path: Path, text: str) -> Path:
@@ -70,7 +71,7 @@ async def test_each_hangup_reloads_once() -> None:
     with reload_on_hangup(reload):
         for expected in (1, 2):
             os.kill(os.getpid(), signal.SIGHUP)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while reloads < expected:
                     await asyncio.sleep(0.001)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -86,7 +87,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 def reload(stack: Stack) -> None:
     app: GatewayApp = stack.gateway.app
     assert stack.gateway.loop is not None
-    asyncio.run_coroutine_threadsafe(app._reload(), stack.gateway.loop).result(timeout=10)
+    asyncio.run_coroutine_threadsafe(app._reload(), stack.gateway.loop).result(timeout=PATIENCE_S)
 
 
 def verdict(stack: Stack) -> dict[str, Any]:

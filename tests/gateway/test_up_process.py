@@ -22,6 +22,7 @@ from gateway.sockets import listen_tcp
 from tests.gateway.stand_in import MAX_MISSES, NAMES, PROBE_INTERVAL_S, SLOW_PIECE_S, SLOW_PIECES
 from tests.gateway.test_supervisor import is_running, wait_for
 from tests.gateway.test_up import LOOPBACK
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import free_port
 
 REPO = Path(__file__).resolve().parents[2]
@@ -96,7 +97,7 @@ def test_it_tells_what_runs_and_stops_in_order_when_asked(number: signal.Signals
         assert f"SSL_CERT_FILE={up.state}/ca.pem" in said
         assert "\x1b" not in said  # no terminal, no escape codes
         up.process.send_signal(number)
-        assert up.process.wait(20) == ExitCode.SUCCESS
+        assert up.process.wait(PATIENCE_S) == ExitCode.SUCCESS
         stops = [
             int(STOPPED.findall(up.log(name))[0]) for name in ("gateway", "worker", "observatory")
         ]
@@ -154,7 +155,7 @@ def test_no_child_survives_a_killed_supervisor() -> None:
 def test_a_refused_worker_ends_with_status_10_and_the_code() -> None:
     with installed("refuse") as up:
         started = time.monotonic()
-        assert up.process.wait(20) == ExitCode.REJECTED, up.said()
+        assert up.process.wait(PATIENCE_S) == ExitCode.REJECTED, up.said()
         assert time.monotonic() - started < 20
         assert "[untrusted_root]" in up.said()
         assert "next:  use a machine with a supported TEE" in up.said()

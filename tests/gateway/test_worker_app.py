@@ -40,6 +40,7 @@ from tests.gateway.support import (
     make_worker_app,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import ServerThread, unix_client
 
 NONCE = "ab" * 32
@@ -269,7 +270,7 @@ def test_loading_is_said_and_nothing_is_offered(tmp_path_factory: pytest.TempPat
     class SlowEngine(HashEngine):
         def load(self, config: Any, on_progress: Any, observer: Any) -> Any:
             on_progress(0.4)
-            assert may_load.wait(20)
+            assert may_load.wait(PATIENCE_S)
             return super().load(config, on_progress, observer)
 
     app: WorkerApp = make_worker_app(config, SlowEngine(), InMemorySpanExporter())

@@ -11,6 +11,7 @@ import uvloop
 from gateway import worker_http
 from gateway.http1 import MAX_HEAD_BYTES
 from gateway.worker_http import MAX_HELD_BYTES, WorkerGone, WorkerHttp, WorkerResponse
+from tests.support.patience import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -66,7 +67,7 @@ async def asked(folder: Path) -> AsyncGenerator[tuple[Peer, WorkerHttp]]:
 
 
 async def settled(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -129,7 +130,7 @@ async def test_what_is_no_content_does_not_fill_the_buffer(tmp_path: Path) -> No
         await settled(lambda: bool(peer.heads))
         await asyncio.sleep(0.05)  # they are read
         peer.writers[0].write(OK)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await whole(http, await asking) == b"ok"
 
 

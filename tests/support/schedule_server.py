@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -39,11 +41,11 @@ def schedule_server(certificate: Path, key: Path, schedule: Schedule) -> Iterato
     )
     process.start()
     try:
-        assert ours.poll(20), "the schedule server did not start"
+        assert ours.poll(PATIENCE_S), "the schedule server did not start"
         yield int(ours.recv())
     finally:
         process.terminate()
-        process.join(5)
+        process.join(PATIENCE_S)
         ours.close()
 
 

@@ -14,8 +14,9 @@ import httpx
 import uvicorn
 import uvicorn.server
 
+from tests.support.patience import PATIENCE_S
+
 T = TypeVar("T")
-PATIENCE_S = 60.0  # ends a test that hangs; a loaded machine may be slow
 
 
 def _sleep_less(delay_s: float) -> Coroutine[Any, Any, None]:

@@ -14,6 +14,7 @@ from telemetry.db.models import AttestationRow, RequestRow, SpanRow
 from telemetry.db.retention import SPAN_RETENTION_S, delete_expired
 from telemetry.db.writer import TelemetryWriter, write_spans
 from telemetry.histogram import ExpHistogram
+from tests.support.patience import PATIENCE_S
 from tests.telemetry.spans import MS, SECOND, attest_span, chat_span
 
 
@@ -134,9 +135,9 @@ def test_a_span_that_no_column_can_hold_drops_its_batch_and_goes_on(
     writer = TelemetryWriter(engine, clock_ns=lambda: 2_000 * SECOND)
     writer.start()
     writer.submit_spans([replace(chat_span(1), started_ns=2**63, ended_ns=2**63)])
-    assert writer.flush(5)
+    assert writer.flush(PATIENCE_S)
     writer.submit_spans([chat_span(2)])
-    assert writer.flush(5)
+    assert writer.flush(PATIENCE_S)
     writer.stop()
     assert (writer.counts().dropped, writer.counts().written) == (1, 1)
     assert "smollm2" not in caplog.text
@@ -175,7 +176,7 @@ def test_readers_and_a_second_writer_never_see_it_locked(
         thread.start()
     for start in range(1, 3_000, 20):
         assert writer.submit_spans([chat_span(number) for number in range(start, start + 20)])
-    assert writer.flush(30)
+    assert writer.flush(PATIENCE_S)
     is_done.set()
     for thread in threads:
         thread.join()

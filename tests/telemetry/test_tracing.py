@@ -16,6 +16,7 @@ from telemetry.tracing import (
     SpanCounts,
     build_provider,
 )
+from tests.support.patience import PATIENCE_S
 
 CANARY = "canary-7f3a91"
 
@@ -62,7 +63,7 @@ class Blocked(SpanExporter):
         self.is_open = threading.Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.is_open.wait(10)
+        self.is_open.wait(PATIENCE_S)
         return SpanExportResult.SUCCESS
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import free_port
 from tests.web.test_ingest import CANARY, PROTOBUF, export
-
-PATIENCE_S = 30.0
 
 
 def test_a_batch_that_is_not_written_is_logged_with_time_and_cause(tmp_path: Path) -> None:

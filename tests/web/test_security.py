@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support.patience import PATIENCE_S
 from tests.web.conftest import NOW_NS
 from tests.web.observatory import Observatory, serve
 from web.app import create_app
@@ -79,7 +80,7 @@ def test_a_crash_is_a_problem_too_and_logs_no_values(
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal_error"
     assert answer.headers["content-security-policy"].startswith("default-src 'self'")
-    logged = records.get(timeout=10).getMessage()  # written after the answer
+    logged = records.get(timeout=PATIENCE_S).getMessage()  # written after the answer
     logging.getLogger("uvicorn.error").removeHandler(handler)
     assert "no such table" in logged
     assert "canary" not in logged

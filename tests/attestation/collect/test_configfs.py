@@ -11,6 +11,7 @@ import pytest
 from attestation.collect.configfs import MAX_OUTBLOB_BYTES, ConfigfsTsm
 from attestation.collect.errors import TeeUnavailable
 from tests.attestation.collect.kernel import FakeKernel
+from tests.support.patience import PATIENCE_S
 
 _DATA = bytes(range(64))
 
@@ -20,7 +21,7 @@ def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
     playing = FakeKernel(base=tmp_path / "report", quote=lambda data: b"quote over " + data)
     yield playing
     for thread in playing.threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from attestation.fetch.cache import CollateralCache, RolledBack, Window, default_folder
 from tests.attestation.fetch.vendors import collateral_cache
+from tests.support.patience import PATIENCE_S
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -219,7 +220,7 @@ def test_one_flight_at_a_time_for_processes_and_none_waits_for_ever(tmp_path: Pa
     holder = context.Process(target=_hold, args=(tmp_path, held, may_end))
     holder.start()
     try:
-        assert held.wait(30)
+        assert held.wait(PATIENCE_S)
         with collateral_cache(tmp_path, lock_wait_s=0.1).flight(_SLOT):
             assert holder.is_alive()  # gave up waiting
         with collateral_cache(tmp_path).flight("another slot"):

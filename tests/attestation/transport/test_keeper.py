@@ -12,6 +12,7 @@ import pytest
 
 from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
 from attestation.transport.keeper import QUARANTINE
+from tests.support.patience import PATIENCE_S
 
 START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 TERM = timedelta(seconds=300)
@@ -28,7 +29,7 @@ class FakeVerifier:
 
     def verify(self) -> Session:
         self.num_calls += 1
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
         # A session's verdict and keys are not looked at by the keeper.
@@ -77,7 +78,7 @@ def test_threads_and_loops_wait_for_the_same_one(
         while verifier.num_calls == 0:
             pass
         verifier.gate.set()
-        sessions = {id(future.result(10)) for future in [*waiting, on_loop]}
+        sessions = {id(future.result(PATIENCE_S)) for future in [*waiting, on_loop]}
     assert verifier.num_calls == 1
     assert len(sessions) == 1
 
@@ -163,7 +164,7 @@ def test_who_wants_to_know_is_told_of_each_refusal(verifier: FakeVerifier) -> No
     verifier.error = EvidenceRefused("debug_enabled", "refused", None)
     with pytest.raises(EvidenceRefused):
         keeper.renew(than=first).result()
-    assert refused.get(timeout=10) is verifier.error
+    assert refused.get(timeout=PATIENCE_S) is verifier.error
 
 
 def test_a_listener_that_fails_keeps_nobody_waiting(
@@ -177,8 +178,8 @@ def test_a_listener_that_fails_keeps_nobody_waiting(
     keeper = SessionKeeper(verifier.verify, utc_now=verifier.utc_now, on_refused=failing)
     verifier.error = EvidenceRefused("debug_enabled", "refused", None)
     with pytest.raises(EvidenceRefused):
-        keeper.renew(than=None).result(10)
-    assert unhandled.get(timeout=10).exc_type is RuntimeError
+        keeper.renew(than=None).result(PATIENCE_S)
+    assert unhandled.get(timeout=PATIENCE_S).exc_type is RuntimeError
 
 
 def test_each_caller_gets_a_refusal_of_its_own(

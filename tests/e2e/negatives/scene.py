@@ -22,7 +22,7 @@ from runtime import GenerationRequest
 from tests.e2e.leaks import places_of
 from tests.e2e.support import Installation, installation
 from tests.gateway.support import error_of, wait_until
-from tests.support.servers import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 CANARY = "canary-71e0b3f2"
 CHAT = "/v1/chat/completions"

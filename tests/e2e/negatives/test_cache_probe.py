@@ -27,6 +27,7 @@ from tests.gateway.support import (
     running_stack,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.statistics import ks_p_value
 
 PROMPT_CHARS = 95  # with the role 96 tokens, 24 blocks of 64
@@ -140,7 +141,7 @@ def test_at_one_time_two_tenants_hold_no_block_together(
     prompt, are_both_there = next(prompts), threading.Event()
 
     def hold(_plan: StepPlan) -> None:
-        assert are_both_there.wait(30)
+        assert are_both_there.wait(PATIENCE_S)
 
     stack.engine.runner.before_run = hold
     tenants = [Tenant(stack, "victim"), Tenant(stack, "attacker")]

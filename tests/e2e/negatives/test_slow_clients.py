@@ -22,12 +22,12 @@ from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene
 from tests.e2e.negatives.test_sealed_door import inner, seal
 from tests.gateway.support import wait_until
+from tests.support.patience import PATIENCE_S
 
 DEADLINE_S = 0.5  # for what only attackers do here
 HONEST_S = 3.0  # for what others do as well, on a machine that is busy
 MAX_CONNECTIONS = 32
 NUM_HELD = 100
-PATIENCE_S = 15.0
 
 
 class HastyProtocol(BoundedProtocol):

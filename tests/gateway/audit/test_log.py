@@ -18,6 +18,7 @@ from gateway.db import ApiKeyStore, migrate, open_engine
 from gateway.db.writer import DatabaseWriter
 from gateway.keys_cli import keys
 from tests.gateway.support import chat_body, error_of, running_stack, wait_until
+from tests.support.patience import PATIENCE_S
 
 Events = list[dict[str, Any]]
 
@@ -277,10 +278,10 @@ def test_the_head_is_kept_soon_though_nothing_follows(
 
     made.append("x", {})
     writer.start()
-    writer.submit(lambda _: None).result(timeout=10)
+    writer.submit(lambda _: None).result(timeout=PATIENCE_S)
     assert kept() == 1
     made.append("x", {})
-    writer.submit(lambda _: None).result(timeout=10)
+    writer.submit(lambda _: None).result(timeout=PATIENCE_S)
     assert kept() == 1  # not twice a second
     set_clock_s(1)
     wait_until(lambda: kept() == 2)

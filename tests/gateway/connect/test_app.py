@@ -31,6 +31,7 @@ from gateway.problems import GatewayError
 from gateway.process import utc_now
 from tests.gateway.support import wait_until
 from tests.support.attested_gateway import Running, pieces_of
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import ServerThread
 
 SECRET = "the-canary-sings-at-noon"
@@ -73,7 +74,7 @@ def connected_to(remote: Running, *, key: str | None = None) -> Iterator[Connect
     keeper.require()
     with ServerThread(apps[0]) as server:
         base = f"http://127.0.0.1:{server.port}"
-        with httpx.Client(base_url=base, timeout=20) as client:
+        with httpx.Client(base_url=base, timeout=PATIENCE_S) as client:
             yield Connected(remote, apps[0], keeper, streams, client, f"{base}/v1", told)
 
 

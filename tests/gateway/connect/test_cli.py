@@ -17,6 +17,7 @@ from gateway.sockets import listen_tcp
 from gateway.whereabouts import noted
 from tests.gateway.support import wait_until
 from tests.support.attested_gateway import Running
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import free_port
 
 
@@ -128,9 +129,9 @@ def test_it_serves_seals_and_stops(running: Running, tmp_path: Path) -> None:
     ):
         try:
             wait_until(lambda: _is_ready(port) or process.poll() is not None, timeout_s=60)
-            answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=20)
+            answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=PATIENCE_S)
             process.send_signal(signal.SIGTERM)
-            status = process.wait(20)
+            status = process.wait(PATIENCE_S)
             assert process.stdout is not None
             shown = process.stdout.read().decode()
         finally:

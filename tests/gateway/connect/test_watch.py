@@ -10,6 +10,7 @@ import pytest
 from attestation.transport import EvidenceRefused, GatewayUnavailable, Session, SessionKeeper
 from gateway.connect import watch
 from gateway.connect.watch import Watch
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ async def watched(
     verifier.errors += errors
     task = asyncio.ensure_future(Watch(keeper=keeper, utc_now=now, tell=told.append).run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not until(told):
                 await asyncio.sleep(0.01)
     finally:
@@ -101,7 +102,7 @@ async def test_a_wake_up_shortens_the_pause() -> None:
     verifier.errors = [EvidenceRefused("debug_enabled", "debug_enabled: no", None)]
     try:
         keeper.renew(than=session)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while keeper.session is not None:
                 await asyncio.sleep(0.01)
             watch_.wake.set()

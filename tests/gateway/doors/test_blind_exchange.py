@@ -17,6 +17,7 @@ from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
 from gateway.workers import WorkerDirectory
 from tests.gateway.test_silence import NODE, SILENCE_S, ScriptedDirectory
+from tests.support.virtual_time import in_virtual_time
 
 
 class SilentClient:
@@ -63,6 +64,7 @@ async def outcome(
 
 
 @pytest.mark.parametrize(("is_alive", "code"), [(True, "answered"), (False, "request_timeout")])
+@in_virtual_time
 async def test_a_worker_that_sends_nothing_is_asked_whether_it_lives(
     is_alive: bool, code: str
 ) -> None:
@@ -72,12 +74,14 @@ async def test_a_worker_that_sends_nothing_is_asked_whether_it_lives(
     assert (directory.num_asked > 0, directory.num_distrusted) == (True, int(not is_alive))
 
 
+@in_virtual_time
 async def test_a_client_that_sends_slowly_is_no_silence_of_the_worker() -> None:
     directory = ScriptedDirectory(is_alive=False)
     told = await outcome(directory, Drain(drain_s=0), wait_s=0, send_s=5 * SILENCE_S)
     assert (told, directory.num_asked) == ("answered", 0)
 
 
+@in_virtual_time
 async def test_a_gateway_that_stops_says_so() -> None:
     drain = Drain(drain_s=0)
     directory = ScriptedDirectory(is_alive=True)

@@ -32,6 +32,7 @@ from tests.gateway.doors.clients import (
     seal_chunked,
 )
 from tests.gateway.support import HashEngine, Stack, chat_body, running_stack, wait_until
+from tests.support.patience import PATIENCE_S
 
 
 def date(offset_s: float = 0) -> tuple[tuple[str, str], ...]:
@@ -95,7 +96,7 @@ def test_a_stream_comes_as_it_is_made(tmp_path: Path) -> None:
     """The engine computes its third step only when the first chunk has arrived."""
     engine, num_steps, has_arrived = HashEngine(), itertools.count(1), threading.Event()
     engine.runner.before_run = lambda _plan: (
-        None if next(num_steps) <= 2 else require(has_arrived.wait(20))
+        None if next(num_steps) <= 2 else require(has_arrived.wait(PATIENCE_S))
     )
     with running_stack(tmp_path, engine=engine) as stack:
         sealed, body = seal_chunked(stack, inner_request(stack, chat_body(stream=True)))
@@ -373,14 +374,14 @@ def test_bodies_that_are_not_opened_yet_are_bounded_together(tmp_path: Path) -> 
         def slow() -> Iterator[bytes]:
             yield body[:39] + announced + bytes(90_000)
             is_held.set()
-            assert may_end.wait(20)
+            assert may_end.wait(PATIENCE_S)
 
         headers = {"content-type": CHUNKED_REQUEST_TYPE}
         holding = threading.Thread(
             target=lambda: stack.client.post("/ohttp", content=slow(), headers=headers)
         )
         holding.start()
-        assert is_held.wait(20)
+        assert is_held.wait(PATIENCE_S)
         wait_until(lambda: unopened._num_bytes >= 90_000)
         large = ClientRequest(key_list(stack)[0], rng=os.urandom).seal_message(bytes(20_000))
         over = post(stack, large)

@@ -31,6 +31,7 @@ from tests.gateway.support import (
     running_stack,
     wait_until,
 )
+from tests.support.patience import PATIENCE_S
 
 
 def test_the_keys_are_the_workers_own_and_attested(blind: Stack) -> None:
@@ -169,7 +170,7 @@ def test_an_answer_comes_as_it_is_made(tmp_path: Path) -> None:
 
     def before_run(_plan: object) -> None:
         steps.append(1)
-        assert len(steps) <= 2 or has_arrived.wait(20)
+        assert len(steps) <= 2 or has_arrived.wait(PATIENCE_S)
 
     engine.runner.before_run = before_run
     with running_stack(tmp_path, engine=engine, gateway__mode="pass-through") as stack:

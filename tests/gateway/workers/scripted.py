@@ -12,6 +12,7 @@ from gateway.problems import GatewayError
 from gateway.sealed import WorkerClient
 from gateway.worker_node import Grant, VerdictRefused
 from gateway.workers import WorkerDirectory
+from tests.support.patience import PATIENCE_S
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TERM = timedelta(seconds=300)
@@ -90,6 +91,6 @@ async def refusal(directory: WorkerDirectory, model: str = "m") -> GatewayError:
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_true():
             await asyncio.sleep(0.001)
