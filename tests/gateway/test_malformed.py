@@ -7,7 +7,8 @@ from contextlib import closing, suppress
 import pytest
 
 from gateway.malformed import path_of
-from tests.gateway.test_connections import ENDLESS, PATIENCE_S, connect, read_to_end, serving
+from tests.gateway.test_connections import ENDLESS, connect, read_to_end, serving
+from tests.support.patience import PATIENCE_S
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 MALFORMED = {

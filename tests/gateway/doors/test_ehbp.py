@@ -78,11 +78,10 @@ def test_a_replay(stack: Stack) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/nothing"])
 def test_strangers_do_not_fill_the_memory_of_replays(stack: Stack, path: str) -> None:
     sealed, body = sealed_chat(stack)
-    answers = [
-        post_ehbp(stack, body, sealed.enc, path=path, authorization="Bearer nobody")
-        for _ in range(2)
-    ]
-    assert {answer.status_code for answer in answers} <= {401, 404}
+    for _ in range(2):
+        answer = post_ehbp(stack, body, sealed.enc, path=path, authorization="Bearer nobody")
+        assert answer.status_code in {401, 404}
+        stack.gateway.settle()
 
 
 def test_bodies_that_do_not_open_are_told_apart_by_nothing(stack: Stack) -> None:
