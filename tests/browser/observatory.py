@@ -17,13 +17,13 @@ from telemetry.db.url import sqlite_url
 from telemetry.db.writer import TelemetryWriter
 from telemetry.metrics import NS_PER_S
 from tests.support.observatory_rows import attest_span, busy_hour, chat_span, load_run
+from tests.support.patience import PATIENCE_S
 from tests.support.resources import dashboard_dir
 from web.app import create_app
 
 # The clock stands still at 30 Nov 2026, 12:00:00 UTC, so that every number is the same each time.
 NOW_NS = 1_796_040_000 * NS_PER_S
 HOSTILE = "<img src=x onerror=alert(1)>"
-START_LIMIT_S = 20.0
 
 Run = tuple[RunRecord, Sequence[RunRequest]]
 
@@ -42,14 +42,14 @@ def observatory(
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not server.started and time.monotonic() < deadline:
             thread.join(0.02)
         try:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.should_exit = True
-            thread.join(START_LIMIT_S)
+            thread.join(PATIENCE_S)
 
 
 def full_house() -> tuple[list[SpanRecord], list[Run]]:

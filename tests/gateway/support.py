@@ -191,6 +191,10 @@ class Stack:
             stats: Json = client.get("/stats").json()
             return stats
 
+    def settle(self) -> None:
+        """Waits until every request that was answered has ended, and is recorded."""
+        settle(self.gateway)
+
     def spans(self, name: str) -> list[ReadableSpan]:
         """Gateway spans of this name, those of every request that was answered among them."""
         self.gateway.settle()
@@ -202,6 +206,13 @@ class Stack:
         self.worker.settle()
         flush_spans(self.worker.app)
         return list(self.worker_spans.get_finished_spans())
+
+
+def settle(gateway: ServerThread) -> None:
+    """Waits until every request that was answered has ended, and is in its database."""
+    gateway.settle()
+    writer = gateway.app.services.audit._writer
+    writer.submit(lambda _connection: None).result(PATIENCE_S)
 
 
 def flush_spans(app: GatewayApp | WorkerApp) -> None:

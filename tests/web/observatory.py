@@ -11,8 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from telemetry.db.writer import TelemetryWriter
-
-START_TIMEOUT_S = 20.0
+from tests.support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +36,15 @@ def serve(app: FastAPI) -> Iterator[Observatory]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        give_up = time.monotonic() + START_TIMEOUT_S
+        give_up = time.monotonic() + PATIENCE_S
         while not server.started:
             if not thread.is_alive() or time.monotonic() > give_up:
                 raise RuntimeError("the observatory did not start")
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         base_url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=base_url, trust_env=False) as client:
+        with httpx.Client(base_url=base_url, trust_env=False, timeout=PATIENCE_S) as client:
             yield Observatory(app=app, base_url=base_url, client=client)
     finally:
         server.should_exit = True
-        thread.join(START_TIMEOUT_S)
+        thread.join(PATIENCE_S)

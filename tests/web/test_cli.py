@@ -22,7 +22,8 @@ def test_a_batch_that_is_not_written_is_logged_with_time_and_cause(tmp_path: Pat
         text=True,
     ) as process:
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            base_url = f"http://127.0.0.1:{port}"
+            with httpx.Client(base_url=base_url, trust_env=False, timeout=PATIENCE_S) as client:
                 _wait_until_alive(client)
                 _drop_table(tmp_path)
                 body = export(canary=True, at_ns=time.time_ns())

@@ -21,8 +21,7 @@ from gateway.db.audit import last_events
 from runtime import GenerationRequest
 from tests.e2e.leaks import places_of
 from tests.e2e.support import Installation, installation
-from tests.gateway.support import error_of, wait_until
-from tests.support.patience import PATIENCE_S
+from tests.gateway.support import error_of, settle, wait_until
 
 CANARY = "canary-71e0b3f2"
 CHAT = "/v1/chat/completions"
@@ -50,8 +49,7 @@ class Scene:
     def settle(self) -> None:
         """Waits until every request that was answered has ended, and is recorded."""
         self.running.settle()
-        writer = self.running.gateway.app.services.audit._writer
-        writer.submit(lambda _connection: None).result(PATIENCE_S)
+        settle(self.running.gateway)
 
     def ask(self, *, stream: bool = False, **headers: str) -> httpx.Response:
         """A chat whose prompt is the canary."""

@@ -25,6 +25,7 @@ from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene, code_of_event, listen
 from tests.e2e.support import Installation, held_engine
 from tests.gateway.support import wait_until
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import ServerThread
 from tests.support.tls import self_signed, server_context
 
@@ -76,7 +77,8 @@ class Middleman:
         request = Request(scope, receive)
         body = await request.body()
         self.seen.append(body)
-        async with httpx.AsyncClient(verify=self._running.tls_context()) as client:
+        context = self._running.tls_context()
+        async with httpx.AsyncClient(verify=context, timeout=PATIENCE_S) as client:
             target = f"{self._running.base_url}{request.url.path}?{request.url.query}"
             answer = await client.request(
                 request.method, target, content=body, headers=_kept(request.headers)

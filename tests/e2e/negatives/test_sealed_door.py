@@ -29,6 +29,7 @@ from tests.attestation.channel.test_ohttp import load, server_keys_of
 from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene, scene
 from tests.gateway.support import make_key
+from tests.support.patience import PATIENCE_S
 
 DOOR = "/ohttp"
 ONE_TEXT = "The encapsulated message could not be opened."
@@ -69,7 +70,10 @@ def seal(made: Scene, message: bytes) -> tuple[ClientRequest, bytes]:
 def post(made: Scene, body: bytes, media_type: str = CHUNKED_REQUEST_TYPE) -> httpx.Response:
     """With no credential outside."""
     made.begin()
-    with httpx.Client(base_url=made.running.base_url, verify=made.running.tls_context()) as client:
+    running = made.running
+    with httpx.Client(
+        base_url=running.base_url, verify=running.tls_context(), timeout=PATIENCE_S
+    ) as client:
         answer = client.post(DOOR, content=body, headers={"content-type": media_type})
     made.answers.append(answer.text)
     return answer
@@ -313,7 +317,9 @@ def test_a_body_of_two_lengths(shared: Scene, fields: bytes) -> None:
     head = b"POST /ohttp HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n\r\n"
     context = shared.running.tls_context()
     with (
-        socket.create_connection(("127.0.0.1", shared.running.gateway.port), timeout=10) as raw,
+        socket.create_connection(
+            ("127.0.0.1", shared.running.gateway.port), timeout=PATIENCE_S
+        ) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as tls,
     ):
         tls.sendall(head + smuggled)
