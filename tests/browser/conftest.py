@@ -6,9 +6,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.browser.observatory import full_house, observatory
+from tests.support.patience import PATIENCE_S
 from tests.support.resources import chromium_path
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "test-artifacts"
@@ -22,6 +23,7 @@ LAUNCH_ARGS = [
     "--disable-sync",
 ]
 OpenPage = Callable[..., Page]
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open
             )
             contexts.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(15_000)
+            page.set_default_timeout(PATIENCE_S * 1000)
             _listen(page, urlsplit(url).netloc, complaints)
             page.goto(url)
             page.locator("body[data-loaded]").wait_for()

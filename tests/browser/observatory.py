@@ -100,7 +100,7 @@ def _write(url: str, spans: Sequence[SpanRecord], runs: Sequence[Run]) -> None:
     writer = TelemetryWriter(engine, clock_ns=lambda: NOW_NS)
     writer.start()
     for start in range(0, len(spans), 500):
-        if not writer.submit_spans(spans[start : start + 500]) or not writer.flush():
+        if not writer.submit_spans(spans[start : start + 500]) or not writer.flush(PATIENCE_S):
             raise RuntimeError("the writer did not take the rows of this test")
     writer.stop()
     for run, requests in runs:
