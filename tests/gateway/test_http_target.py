@@ -20,6 +20,7 @@ from gateway.bench.http_target import (
     open_server,
 )
 from runtime.bench.load import Job
+from tests.gateway.support import wait_until
 from tests.support.patience import PATIENCE_S
 from tests.support.tls import self_signed, server_context
 
@@ -27,7 +28,10 @@ PAUSE_S = 0.02
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Sends ``max_tokens`` chunks, one each PAUSE_S; what it was asked is in the server's list."""
+    """Sends ``max_tokens`` chunks, one each PAUSE_S; what it was asked is in the server's list.
+
+    The last one waits until ``num_awaited`` requests have come.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -53,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for number in range(value["max_tokens"]):
             time.sleep(PAUSE_S)
+            if number == value["max_tokens"] - 1:
+                wait_until(lambda: len(asked) >= self.server.num_awaited)  # type: ignore[attr-defined]
             self.event({"choices": [{"delta": {"content": f"{number} "}, "text": f"{number} "}]})
         if value["model"] == "breaks":
             self.event({"error": {"code": "internal_error"}})
@@ -72,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    server.asked = []  # type: ignore[attr-defined]
+    server.asked, server.num_awaited = [], 0  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -120,6 +126,7 @@ def test_plain_completions(server: ThreadingHTTPServer) -> None:
 
 
 def test_a_late_job_waits_for_tokens_of_others(server: ThreadingHTTPServer) -> None:
+    server.num_awaited = 2  # type: ignore[attr-defined]
     jobs = [
         Job(prompt_token_ids=(1,), max_tokens=8),
         Job(prompt_token_ids=(1,), max_tokens=1, after_tokens=4),

@@ -193,7 +193,7 @@ def test_a_failed_stream(stack: Stack) -> None:
 
 
 def test_a_client_that_left(stack: Stack) -> None:
-    stack.engine.runner.before_run = lambda _plan: time.sleep(0.01)
+    stack.engine.runner.before_run = lambda _plan: time.sleep(0.05)
     body = {"stream": True, "max_tokens": 200, "ignore_eos": True}
     with stack.client.stream(
         "POST",
