@@ -42,7 +42,12 @@ class HastyProtocol(BoundedProtocol):
     header_deadline_s = AMPLE_S
     reader_stall_s = READER_STALL_S
     stalled: SimpleQueue[str] = SimpleQueue()  # the paths whose answers were not read
+    paused: SimpleQueue[None] = SimpleQueue()  # more waits than the sockets hold
     max_connections = MAX_CONNECTIONS
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.paused.put(None)
 
     def _on_stall(self) -> None:
         super()._on_stall()
@@ -351,14 +356,16 @@ def test_a_client_that_reads_on_is_not_cut_and_one_that_leaves_was_not_slow() ->
 
 @pytest.mark.parametrize(("target", "is_tls"), [(b"/endless ", True), (b"/large ", False)])
 def test_one_who_hangs_up_halfway_and_does_not_read_is_cut(
-    tmp_path: Path, target: bytes, *, is_tls: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: bytes, *, is_tls: bool
 ) -> None:
+    monkeypatch.setattr(HastyProtocol, "paused", SimpleQueue())
     with ExitStack() as stack:
         port = stack.enter_context(serving(tls_context(tmp_path) if is_tls else None))
         silent = tls_connect(port, tmp_path) if is_tls else connect(port)
         stack.enter_context(closing(silent))
         silent.sendall(GET.replace(b"/ ", target, 1))
-        time.sleep(0.2)  # more waits than the sockets hold
+        HastyProtocol.paused.get(timeout=PATIENCE_S)
+        time.sleep(0.2)  # the kernels may take some more
         socket.socket.shutdown(silent, socket.SHUT_WR)  # without a goodbye
         if target == b"/endless ":
             assert ENDLESS.ends.get(timeout=PATIENCE_S) == "slow"
