@@ -39,6 +39,8 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 @click.argument("url", required=False)
 @click.option("--policy", help="production (default for a URL), development or a TOML file.")
 @click.option("--ca-file", type=_FILE, help="CA of its certificate.  [default: the system's]")
+@click.option("--client-cert", type=_FILE, help="Show this to a gateway that wants one.")
+@click.option("--client-key", type=_FILE, help="Its key, in PEM.")
 @click.option("--mode", type=click.Choice(_MODES), help="Refuse a gateway in another mode.")
 @click.option("--weights", multiple=True, metavar="SHA256", help="Refuse other models. Repeat it.")
 @click.option("--key-file", type=_FILE, help="API key for requests without one of their own.")
@@ -53,6 +55,8 @@ def connect(
     url: str | None,
     policy: str | None,
     ca_file: Path | None,
+    client_cert: Path | None,
+    client_key: Path | None,
     mode: str | None,
     weights: tuple[str, ...],
     key_file: Path | None,
@@ -77,10 +81,15 @@ def connect(
         raise click.BadParameter(problem, param_hint="--host")
     if proxy is not None and (problem := url_problem(proxy)):
         raise click.BadParameter(problem, param_hint="--proxy")
+    if (client_cert is None) != (client_key is None):
+        raise click.UsageError("--client-cert and --client-key go together")
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
     config = read_config(config_file, flags, default_policy="development")
     if url is None and ca_file is None:
         require_started(config)
+    certificate = None if url else config.paths.client_certificate
+    if client_cert is not None and client_key is not None:
+        certificate = (client_cert, client_key)
     target = Target(
         url=url or base_url(as_it_runs(config)),
         policy=policy or ("production" if url else config.policy),
@@ -88,7 +97,7 @@ def connect(
         mode=cast("Mode | None", mode),
         weights=weights,
         proxy=proxy,
-        client_certificate=None if url else config.paths.client_certificate,
+        client_certificate=certificate,
         collateral_folder=config.paths.collateral_dir,
         key=find_key(key_file, None if url else config),
     )

@@ -19,6 +19,7 @@ from tests.gateway.support import wait_until
 from tests.support.attested_gateway import Running
 from tests.support.patience import PATIENCE_S
 from tests.support.servers import free_port
+from tests.support.tls import require_client_of, self_signed
 
 
 def run(*arguments: str, **environ: str | None) -> Result:
@@ -43,6 +44,22 @@ def test_a_flipped_bit_is_refused_under_any_policy(running: Running) -> None:
     result = run(running.url, "--ca-file", str(running.ca_file), "--policy", "development")
     assert result.exit_code == 10
     assert "quote_signature" in result.stdout
+
+
+def test_a_gateway_that_wants_a_client_certificate_is_shown_one(
+    running: Running, tmp_path: Path
+) -> None:
+    shown = self_signed(tmp_path)
+    require_client_of(running.tls, shown)
+    arguments = (running.url, "--ca-file", str(running.ca_file))
+    assert run(*arguments).exit_code == 40
+    certificate = ("--client-cert", str(shown[0]), "--client-key", str(shown[1]))
+    result = run(*arguments, *certificate)
+    assert result.exit_code == 10, result.output  # it has answered, and its TEE is simulated
+    assert "untrusted_root" in result.stdout
+    unlike = run(*arguments, "--client-cert", str(shown[0]), "--client-key", str(running.ca_file))
+    assert unlike.exit_code == 40
+    assert "no certificate with its key" in unlike.stderr
 
 
 @pytest.mark.parametrize("content", ["", " \n", "sk-starshade-a\nsk-starshade-b\n", "k" * 513])
@@ -98,6 +115,8 @@ def test_before_the_first_start_it_says_what_to_run(tmp_path: Path) -> None:
         ("https://127.0.0.1/v1", "--host", "0.0.0.0"),  # noqa: S104 - refused
         ("https://127.0.0.1/v1", "--policy", "/no/such/policy.toml"),
         ("https://127.0.0.1/v1", "--key-file", "/no/such/key"),
+        ("https://127.0.0.1/v1", "--client-cert", "client.pem"),
+        ("https://127.0.0.1/v1", "--client-key", "client.key"),
         ("https://127.0.0.1/v1", "--proxy", "proxy:3128"),
         ("https://127.0.0.1/v1", "--proxy", "http://user:pw@127.0.0.1:3128"),
     ],
