@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -135,12 +135,10 @@ class CollateralCache:
     @contextmanager
     def flight(self, slot: str) -> Iterator[None]:
         """Others, in this process and in others, wait here while one gets the object of a slot."""
-        try:
-            self._make_folders()
-        except OSError:
-            yield
-            return
-        with self._locked(_name(slot)):
+        with ExitStack() as held:
+            with suppress(OSError):  # read-only, or without locks: then nobody waits
+                self._make_folders()
+                held.enter_context(self._locked(_name(slot)))
             yield
 
     def _write_slot(

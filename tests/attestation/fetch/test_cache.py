@@ -1,12 +1,17 @@
 """The cache never goes back, never grows beyond its bound and never trusts a damaged file."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import multiprocessing
 import multiprocessing.synchronize
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -174,6 +179,25 @@ def test_a_folder_that_cannot_be_made_costs_a_fetch_and_no_more(
         assert cache.find(_SLOT) is None
 
     assert "cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize(("module", "function"), [(os, "open"), (fcntl, "flock")])
+def test_a_lock_that_cannot_be_had_costs_a_fetch_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, function: str
+) -> None:
+    """A file system that is mounted read-only, or that has no locks."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    cache = collateral_cache(tmp_path)
+    _store(cache, b"one")
+    monkeypatch.setattr(module, function, refuse)
+
+    with cache.flight(_SLOT):
+        _store(cache, b"two")
+
+    assert _data(cache) == b"one"
 
 
 def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
