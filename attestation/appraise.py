@@ -65,8 +65,7 @@ def appraise(
         ):  # 1
             kind = bundle_kind(bundle.tee)
             require_profile(policy, OWN_PROFILE)
-            require_needed(policy.gpu, "GPU evidence", is_there=bool(bundle.gpu))
-            require_needed(policy.nras, "NRAS token", is_there=bundle.nras is not None)
+            require_parts(policy, has_gpu=bool(bundle.gpu), has_nras=bundle.nras is not None)
         claims = draft.verify_cpu(bundle.quote, collateral or bundle.collateral, anchors, kind)  # 2
         with draft.log.step("evidence_label", "the Evidence is what its label says"):  # 3
             require_label(kind, claims)
@@ -140,7 +139,9 @@ def appraise_report(
     """
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(evidence))
     try:
-        kind = evidence_kind(label)
+        with draft.log.step("evidence_kind", "the policy requires no other Evidence"):
+            kind = evidence_kind(label)
+            require_parts(policy, has_gpu=False, has_nras=False)
         claims = draft.verify_cpu(evidence, endorsements, anchors, kind)
         if expected_report_data is None:
             draft.log.not_applicable("report_data", "not asked for")
@@ -170,6 +171,15 @@ def require_profile(policy: AppraisalPolicy, profile: str) -> None:
     if profile not in policy.profiles:
         want = ", ".join(sorted(policy.profiles))
         raise PolicyViolation("evidence_refused", f"binding profile is {profile}, want {want}")
+
+
+def require_parts(policy: AppraisalPolicy, *, has_gpu: bool, has_nras: bool) -> None:
+    """Beside the CPU's: every part that the policy requires came, and none that it refuses.
+
+    Raises: PolicyViolation: evidence_missing, evidence_refused.
+    """
+    require_needed(policy.gpu, "GPU evidence", is_there=has_gpu)
+    require_needed(policy.nras, "NRAS token", is_there=has_nras)
 
 
 def require_needed(need: Need, what: str, *, is_there: bool) -> None:

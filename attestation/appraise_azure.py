@@ -6,7 +6,7 @@ Without such an answer the blob is bare Evidence as any other: ``appraise_report
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
-from attestation.appraise import NO_KEYSET
+from attestation.appraise import NO_KEYSET, require_parts
 from attestation.draft import Draft, sha256_hex
 from attestation.errors import AttestationError
 from attestation.model import AttestationResult
@@ -31,6 +31,8 @@ def appraise_azure(
     """
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(blob))
     try:
+        with draft.log.step("evidence_kind", "the policy requires no other Evidence"):
+            require_parts(policy, has_gpu=False, has_nras=False)
         claims = verify_azure(
             blob,
             endorsements,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
-from attestation.appraise import require_needed
+from attestation.appraise import require_parts
 from attestation.devices import verify_gpus, verify_token
 from attestation.draft import Draft, sha256_hex
 from attestation.errors import AttestationError
@@ -32,7 +32,7 @@ def appraise_gpus(
     draft = Draft(policy=policy, at=at, evidence_sha256=digest)
     try:
         with draft.log.step("evidence_kind", "the policy takes GPU evidence"):
-            require_needed(policy.gpu, "GPU evidence", is_there=bool(entries))
+            require_parts(policy, has_gpu=bool(entries), has_nras=False)
         verify_gpus(draft, entries, nonce=nonce, anchors=anchors, endorsements=endorsements)
         draft.apply_policy()
     except AttestationError as err:
@@ -53,7 +53,7 @@ def appraise_token(
     draft = Draft(policy=policy, at=at, evidence_sha256=sha256_hex(eat))
     try:
         with draft.log.step("evidence_kind", "the policy takes NRAS tokens"):
-            require_needed(policy.nras, "NRAS token", is_there=True)
+            require_parts(policy, has_gpu=False, has_nras=True)
         verify_token(draft, eat, nonce=nonce, jwks=jwks, system=None)
         draft.apply_policy()
     except AttestationError as err:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from attestation.anchors import TrustAnchors
-from attestation.appraise import require_label, require_needed, require_profile
+from attestation.appraise import require_label, require_parts, require_profile
 from attestation.devices import verify_gpus, verify_token
 from attestation.draft import Draft, sha256_hex
 from attestation.errors import AttestationError, MalformedEvidence, StaleEvidence
@@ -73,8 +73,7 @@ def appraise_session(
             profile = binding_profile(session.profile)
             kind = evidence_kind(session.label)
             require_profile(policy, profile.name)
-            require_needed(policy.gpu, "GPU evidence", is_there=bool(session.gpu))
-            require_needed(policy.nras, "NRAS token", is_there=session.nras is not None)
+            require_parts(policy, has_gpu=bool(session.gpu), has_nras=session.nras is not None)
         cpu = draft.verify_cpu(session.cpu, endorsements.cpu, anchors, kind)  # 2
         with draft.log.step("evidence_label", "the Evidence is what its label says"):
             require_label(kind, cpu)

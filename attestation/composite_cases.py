@@ -49,7 +49,7 @@ class _Given:
             nonce=nonce,
             tls_key_sha256=None,
             endorsements=self.endorsements,
-            policy=load_internal_policy("vectors"),
+            policy=replace(load_internal_policy("vectors"), nras="required"),
             anchors=load_anchors(),
             at=self.at,
         )

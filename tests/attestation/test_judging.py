@@ -20,6 +20,7 @@ from attestation.judging import NONCE_NEEDED, Request, judge
 from attestation.kinds import KINDS, Kind
 from attestation.model import AttestationResult
 from attestation.profiles import PROFILES
+from attestation.snp.azure import TpmAnswer
 from attestation.tinfoil import FORMAT_V3
 from tests.attestation import samples, sessions
 from tests.attestation.nitro import samples as nitro
@@ -202,6 +203,29 @@ def test_devices_that_a_policy_refuses_are_not_looked_at(kind: Kind, what: str) 
     assert not result.is_accepted
     assert result.code == "evidence_refused"
     assert result.checks[0].reason == f"the policy takes no {what} and some came"
+
+
+@pytest.mark.parametrize(
+    ("kind", "required", "what"),
+    [
+        ("quote", "gpu", "GPU evidence"),
+        ("snp", "nras", "NRAS token"),
+        ("azure-snp", "gpu", "GPU evidence"),
+        ("nitro", "nras", "NRAS token"),
+        ("gpu", "nras", "NRAS token"),
+        ("nras", "gpu", "GPU evidence"),
+    ],
+)
+def test_one_part_is_not_all_that_a_policy_requires(kind: Kind, required: str, what: str) -> None:
+    device = hopper()
+    evidence = {"gpu": device.report(NONCE), "nras": sessions.token(NONCE)}.get(kind, b"")
+    files = EndorsementFiles(chains=[pem(device.certificates())])
+    policy = sessions.relaxed(**{required: "required"})
+
+    for tpm in (None, TpmAnswer(attest=b"", signature=b"", nonce=NONCE)):
+        result = _judge(kind, evidence, files=files, policy=policy, tpm=tpm)
+        assert (result.is_accepted, result.code) == (False, "evidence_missing")
+        assert result.checks[0].reason == f"the policy requires {what} and none came"
 
 
 def test_two_devices_are_one_piece_of_evidence() -> None:
