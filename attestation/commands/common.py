@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -96,6 +97,14 @@ def read_bounded(path: Path, max_bytes: int, *, option: str) -> bytes:
             return file.read(max_bytes + 1)
     except OSError as err:
         raise click.BadParameter(f"cannot read {path}: {err.strerror}", param_hint=option) from err
+
+
+def read_opened(file: BinaryIO, max_bytes: int) -> bytes:
+    """The same of a file that click opened.  Raises: BadParameter."""
+    try:
+        return file.read(max_bytes + 1)
+    except OSError as err:
+        raise click.BadParameter(f"cannot read {file.name}: {err.strerror}") from err
 
 
 def read_keyset(path: Path) -> JsonObject:

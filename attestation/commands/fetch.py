@@ -21,6 +21,7 @@ from attestation.commands.common import (
     code_exit,
     kind_option,
     read_bounded,
+    read_opened,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
 from attestation.commands.render import plain_text
@@ -78,7 +79,7 @@ def fetch(
     from attestation.fetch.complete import Completion, complete  # brings an HTTP client
 
     moment = at or datetime.now(UTC)  # noqa: TID251 - the process edge
-    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    data = unpacked(read_opened(evidence, MAX_BUNDLE_BYTES))
     given = [
         read_bounded(path, MAX_ENDORSEMENT_BYTES, option="--collateral") for path in given_paths
     ]

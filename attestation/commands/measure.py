@@ -19,6 +19,7 @@ from attestation.commands.common import (
     code_exit,
     read_bounded,
     read_keyset,
+    read_opened,
 )
 from attestation.commands.render import plain_text, tell
 from attestation.errors import AttestationError, UnsupportedEvidence
@@ -77,7 +78,7 @@ def measure_command(
             raise click.UsageError("--policy and --keyset compare with a bundle, not a bare quote")
         measured = None
         if log is not None:
-            measured = measure(parse_log(log.read(MAX_LOG_BYTES + 1)), report)
+            measured = measure(parse_log(read_opened(log, MAX_LOG_BYTES)), report)
         digests = _digests(bundle, policy, keyset_path)
     except AttestationError as err:
         tell(err)

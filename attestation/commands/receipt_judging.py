@@ -10,7 +10,7 @@ import click
 
 from attestation.anchors import load_anchors
 from attestation.commands.asking import ask
-from attestation.commands.common import read_bounded
+from attestation.commands.common import read_bounded, read_opened
 from attestation.commands.fetching import FetchOptions
 from attestation.commands.receipt_source import ReceiptUrl, fetch_receipt, require_api_key
 from attestation.commands.verify import completed_request
@@ -72,7 +72,7 @@ def of_file(
     file: BinaryIO, evidence: SignerEvidence, fetching: FetchOptions
 ) -> tuple[SignedReceipt, Attested]:
     """Raises: AttestationError; FetchConfigError."""
-    signed = SignedReceipt.parse(file.read(MAX_RECEIPT_BYTES + 1))
+    signed = SignedReceipt.parse(read_opened(file, MAX_RECEIPT_BYTES))
     return signed, _judge(evidence, fetching)
 
 

@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from attestation.commands.common import code_exit, kind_option
+from attestation.commands.common import code_exit, kind_option, read_opened
 from attestation.commands.render import plain_text, print_parts, tell
 from attestation.errors import AttestationError
 from attestation.fields import Field
@@ -26,7 +26,7 @@ def show(ctx: click.Context, evidence: BinaryIO, kind: Kind | None, as_json: boo
 
     NOTHING is verified.  Exit codes: 0, 20 unsupported, 30 malformed.
     """
-    data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+    data = unpacked(read_opened(evidence, MAX_BUNDLE_BYTES))
     try:
         found = kind or guess_kind(data)
         fields = show_fields(found, data)

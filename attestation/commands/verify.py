@@ -21,6 +21,7 @@ from attestation.commands.common import (
     kind_option,
     policy_option,
     read_bounded,
+    read_opened,
 )
 from attestation.commands.fetching import FetchOptions, client_certificate_options, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
@@ -48,6 +49,7 @@ from attestation.policy import AppraisalPolicy
 from attestation.snp.azure import TpmAnswer
 from attestation.snp.tpm import MAX_ATTEST_BYTES
 
+_NAMING_KEYS: frozenset[Kind] = frozenset({"bundle", "tinfoil"})
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -66,7 +68,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
     "answers. Repeat it; each file is told by what it is, and wins over what a bundle carries.",
 )
 @click.option("--jwks", "jwks_path", type=FILE, help="Keys of NVIDIA's service, fetched by you.")
-@click.option("--nras", "nras_path", type=FILE, help="An NRAS token that came beside a document.")
+@click.option(
+    "--nras", "nras_path", type=FILE, help="An NRAS token that came beside a tinfoil document."
+)
 @click.option("--tpm-quote", type=FILE, help="An Azure guest's answer to --nonce: TPMS_ATTEST.")
 @click.option("--tpm-signature", type=FILE, help="Its signature: TPMT_SIGNATURE.")
 @policy_option
@@ -142,10 +146,14 @@ def verify(
         else:
             if node is not None:
                 raise click.UsageError("--node is for a URL")
-            data = unpacked(evidence.read(MAX_BUNDLE_BYTES + 1))
+            data = unpacked(read_opened(evidence, MAX_BUNDLE_BYTES))
             found = kind or guess_kind(data)
         if found in NONCE_NEEDED and own_nonce is None:
             raise click.UsageError(f"{found} is judged against the nonce you chose: give --nonce")
+        if tls_key is not None and found not in _NAMING_KEYS:
+            raise click.UsageError(f"--tls-key is for what names keys, and {found} names none")
+        if nras_path is not None and found != "tinfoil":
+            raise click.UsageError(f"--nras is for a tinfoil document, not for {found}")
         tpm = _tpm_answer(found, tpm_quote, tpm_signature, own_nonce)
         files = [_read(path) for path in endorsement_paths]
         request = Request(

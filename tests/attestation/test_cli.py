@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from attestation import cli
+from attestation.commands.receipt import receipt
 from attestation.fake import FakeTee
 from attestation.model import EvidenceBundle
 from tests.attestation import samples
@@ -16,6 +18,7 @@ from tests.support.resources import vectors_dir
 
 _AT = "2026-12-01T12:00:00Z"
 _NONCE = samples.NONCE.hex()
+_UNREADABLE = "/proc/self/mem"  # opens, and fails when it is read
 
 
 @pytest.fixture
@@ -126,6 +129,41 @@ def test_a_bare_quote_is_read_in_binary_and_hex(
     assert "not covered  freshness" in unasked.output
     assert "not covered  freshness" not in asked.output
     assert "report_data: REPORT_DATA is not the value" in stale.output
+
+
+@pytest.mark.parametrize("option", ["--tls-key", "--nras"])
+def test_what_is_given_to_check_is_never_overlooked(
+    verify: Callable[..., Result], fake_collateral: str, tmp_path: Path, option: str
+) -> None:
+    """A quote names no key and goes with no token, so comparing either would be left out."""
+    (tmp_path / "token").write_bytes(b"[]")
+    value = "00" * 32 if option == "--tls-key" else str(tmp_path / "token")
+    arguments = ("--policy", "development", "--collateral", fake_collateral, option, value)
+
+    result = verify(FakeTee().quote(bytes(64)), *arguments)
+
+    assert result.exit_code == 2
+    assert f"{option} is for" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("attest", "show", _UNREADABLE),
+        ("attest", "verify", _UNREADABLE, "--offline"),
+        ("attest", "fetch", _UNREADABLE, "--offline"),
+        ("attest", "measure", _UNREADABLE),
+        ("receipt", "verify", _UNREADABLE, "--gateway", "https://127.0.0.1:1/v1"),
+    ],
+)
+def test_input_that_fails_while_it_is_read_is_a_usage_error(command: tuple[str, ...]) -> None:
+    """As on a disk that is going bad, or a mount whose server went away."""
+    group: click.Group = cli.attest if command[0] == "attest" else receipt
+
+    result = CliRunner().invoke(group, command[1:])
+
+    assert result.exit_code == 2, result.exception
+    assert f"cannot read {_UNREADABLE}: Input/output error" in result.stderr
 
 
 def test_a_real_quote_is_affirmed_under_production() -> None:
