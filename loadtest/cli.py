@@ -138,7 +138,7 @@ def _run(
         ca_path=state / "ca.pem",
         policy=load_policy(policy_name),
         utc_now=lambda: datetime.now(UTC),  # noqa: TID251 - the command's clock
-        collateral_folder=default_folder(environment.get("XDG_CACHE_HOME"), Path.home()),
+        collateral_folder=default_folder(environment.get("XDG_CACHE_HOME")),
         client_certificate=_client_certificate(state),
     )
     tee = "SIMULATED TEE" if attested.result.simulated else "verified TEE"

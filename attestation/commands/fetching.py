@@ -105,8 +105,7 @@ def client_certificate_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _default_cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251 - the process edge
-    return default_folder(home, Path.home())
+    return default_folder(os.environ.get("XDG_CACHE_HOME"))  # noqa: TID251 - the process edge
 
 
 _OPTIONS = (

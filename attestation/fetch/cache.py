@@ -242,9 +242,16 @@ class CollateralCache:
         return self._folder("floors") / _name(slot)
 
 
-def default_folder(cache_home: str | None, home: Path) -> Path:
-    """``$XDG_CACHE_HOME/starshade/collateral``; ``cache_home`` is that variable's value."""
-    return (Path(cache_home) if cache_home else home / ".cache") / "starshade" / "collateral"
+def default_folder(cache_home: str | None, home: Callable[[], Path] = Path.home) -> Path:
+    """``$XDG_CACHE_HOME/starshade/collateral``; ``cache_home`` is that variable's value.
+
+    A user with neither has a folder that cannot be made, so that nothing is kept.
+    """
+    try:
+        above = Path(cache_home) if cache_home else home() / ".cache"
+    except RuntimeError:
+        above = Path(os.devnull)
+    return above / "starshade" / "collateral"
 
 
 def _name(slot: str) -> str:

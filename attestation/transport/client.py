@@ -204,8 +204,7 @@ def _path(ca_file: Path | str | None) -> Path | None:
 
 
 def _collateral_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251 - the edge of the library
-    return default_folder(home, Path.home())
+    return default_folder(os.environ.get("XDG_CACHE_HOME"))  # noqa: TID251 - the edge of the library
 
 
 def _utc_now() -> datetime:

@@ -271,8 +271,24 @@ def test_a_lock_is_waited_for_by_the_clock_that_was_given(tmp_path: Path) -> Non
 
 
 def test_where_it_lies() -> None:
-    assert default_folder("/x", Path("/home/me")) == Path("/x/starshade/collateral")
-    assert default_folder(None, Path("/home/me")) == Path("/home/me/.cache/starshade/collateral")
+    def me() -> Path:
+        return Path("/home/me")
+
+    assert default_folder("/x", me) == Path("/x/starshade/collateral")
+    assert default_folder(None, me) == Path("/home/me/.cache/starshade/collateral")
+
+
+def test_without_a_home_it_lies_where_told_or_nothing_is_kept() -> None:
+    """As a container's user that has a number and no name."""
+
+    def nobody() -> NoReturn:
+        raise RuntimeError("no home")
+
+    assert default_folder("/x", nobody) == Path("/x/starshade/collateral")
+    cache = collateral_cache(default_folder(None, nobody))
+    with cache.flight(_SLOT):
+        _store(cache, b"object")
+    assert _data(cache) is None
 
 
 _STEPS = st.lists(
