@@ -1,5 +1,6 @@
 """What do all commands share: lazy groups, the options that choose a configuration, failures?"""
 
+import errno
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -12,6 +13,9 @@ import click
 from gateway.config import ConfigError, StarshadeConfig, load_config
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class ExitCode(IntEnum):
@@ -57,6 +61,25 @@ class LazyGroup(click.Group):
     def __init__(self, *args: object, lazy: dict[str, tuple[str, str]], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._lazy = lazy
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Errors in words, and without what a file's name or text would do to a terminal."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as err:
+            from attestation.commands.render import plain
+
+            err.message = plain(err.message)
+            raise
+        except OSError as err:
+            if err.errno not in _NO_ROOM:
+                raise
+            raise Failure(
+                f"cannot write: {err.strerror}",
+                exit_code=ExitCode.INTERNAL,
+                code="internal",
+                next_step="make room where the output goes",
+            ) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *self._lazy]

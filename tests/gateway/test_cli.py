@@ -50,6 +50,39 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert CliRunner().invoke(main, ["dwon"]).exit_code == ExitCode.USAGE
 
 
+def test_a_usage_error_passes_no_control_on_to_the_terminal(tmp_path: Path) -> None:
+    """Neither of a file's name nor of what is in it, and no line of its own."""
+    settings = tmp_path / "fetch.toml"
+    settings.write_text('"\\u001b[32m\\nACCEPTED" = 1\n')
+    name = "none\x1b[31m\nACCEPTED"
+    for arguments in (
+        ("show", name),
+        ("verify", __file__, "--trust-anchor", name),
+        ("verify", __file__, "--policy", name),
+        ("policy", "check", name),
+        ("fetch", __file__, "--fetch-config", str(settings)),
+    ):
+        result = CliRunner().invoke(main, ["attest", *arguments], color=True)
+
+        assert result.exit_code == ExitCode.USAGE
+        assert "\\x1b[3" in result.output, arguments
+        assert "\x1b" not in result.output
+        assert "\nACCEPTED" not in result.output
+
+
+def test_output_that_cannot_be_written_is_told_in_words() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", "attest", "policy", "check", "production"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == ExitCode.INTERNAL
+    assert done.stderr.startswith("error: cannot write: No space left on device [internal]\nnext: ")
+
+
 def test_all_configuration_problems_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "starshade.toml"
     file.write_text("[gateway]\nport = 0\nprot = 1\n")
