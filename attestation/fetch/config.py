@@ -5,6 +5,7 @@ HTTP is for this machine alone; trust never comes from an address, since everyth
 """
 
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,10 +20,12 @@ TcbUpdate = Literal["standard", "early"]
 
 MAX_CONFIG_BYTES = 64 * 1024
 MAX_URLS = 8
+MAX_URL_CHARS = 2048
 MAX_TIMEOUT_S = 300
 MAX_ATTEMPTS = 10
 MAX_CACHE_BYTES = 64 * 1024 * 1024
 _PCCS_ROOT_CRL = "/sgx/certification/v4/rootcacrl"
+_PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]|[A-Za-z0-9._-]+)(?::[0-9]*)?")
 _NUMBER = "tcb_evaluation_data_number"
 REFRESH_AFTER_S = 24 * 3600  # a CRL is good for a month, but what it lists may be news
 
@@ -161,6 +164,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 class _Reader:
     """Reads values and collects every problem instead of stopping at the first."""
 
@@ -222,10 +233,15 @@ def url_problem(url: str) -> str:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         return "not an address"
-    if not host or not url.isascii() or any(char.isspace() for char in url):
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
         return "not an address"
     if "@" in parts.netloc:
         return "an address must not hold credentials"
+    is_number = host.replace(".", "").isdigit()
+    if _PLACE.fullmatch(parts.netloc) is None or (is_number and not _is_ip(host)):
+        return "not an address"
+    if len(url) > MAX_URL_CHARS:
+        return f"an address of more than {MAX_URL_CHARS} characters"
     if parts.query or parts.fragment or "?" in url or "#" in url:
         return "an address has no query and no fragment"
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):

@@ -109,6 +109,13 @@ def test_all_problems_are_reported_together() -> None:
         "https://[::1",
         "https://ho st",
         "https://h\u00f6st",
+        "https://ho\x1b[31mst",
+        "https://host/\x7f",
+        "https://[::1]host",
+        "https://host[::1]:1",
+        "https://[v1.a]",
+        "https://127.0.0.256",
+        "https://host/" + "x" * 2048,
         "",
     ],
 )
