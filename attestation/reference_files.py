@@ -26,10 +26,14 @@ def folder_reader(folder: Path) -> FileReader:
             resolved = (folder / path).resolve()
             if not is_inside or not resolved.is_relative_to(folder.resolve()):
                 raise PolicyError(f"policy: {name!r} is not a file below the policy's folder")
+            if not resolved.is_file():  # a pipe or device would never end
+                raise PolicyError(f"policy: {name!r} is not a file")
             with resolved.open("rb") as file:
                 data = file.read(MAX_REFERENCE_FILE_BYTES + 1)
         except OSError as err:
             raise PolicyError(f"policy: cannot read {name!r}: {err.strerror}") from err
+        except (ValueError, RuntimeError) as err:  # a zero byte, a loop of links
+            raise PolicyError(f"policy: cannot read {name!r}") from err
         if len(data) > MAX_REFERENCE_FILE_BYTES:
             raise PolicyError(f"policy: {name!r} has more than {MAX_REFERENCE_FILE_BYTES} bytes")
         return data

@@ -52,6 +52,7 @@ _ACCEPTED_TOO = "accepted_"  # an ``any_of`` entry that says accepting is right 
 MAX_CASE_FILE_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 8 * 1024 * 1024  # beyond what any parser takes
 _CASE_MEMBERS = {"id": str, "inputs": dict, "verify_at": str, "expected": dict}
+_VERDICTS = ("accept", "reject")
 _NOT_COMPARED = frozenset({"verdict", "error_class", "any_of", "stage", "mismatched"})
 
 
@@ -72,7 +73,7 @@ def read_input(folder: Path, name: object) -> bytes:
             raise NotVectors(f"{folder}: no file {name!r}")
         with path.open("rb") as file:
             return file.read(MAX_INPUT_BYTES + 1)
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RuntimeError) as err:  # the last is a loop of links
         raise NotVectors(f"{folder}: cannot read {name!r}") from err
 
 
@@ -149,6 +150,9 @@ def _run_folder(folder: Path) -> Iterator[CaseResult]:
                 outcome = run_case(case["inputs"], case, folder, at=at)
             except KeyError as err:
                 raise NotVectors(f"{file}: case {case['id']} lacks or misnames {err}") from err
+            except (TypeError, ValueError, AttributeError) as err:
+                said = f"{file}: case {case['id']} has a value of another form"
+                raise NotVectors(said) from err
             yield CaseResult(
                 folder=folder.resolve().name,
                 case_id=case["id"],
@@ -181,6 +185,11 @@ def _cases(file: Path) -> Iterator[tuple[Mapping[str, Any], datetime]]:
         for case in cases:
             if not all(isinstance(case.get(name), of) for name, of in _CASE_MEMBERS.items()):
                 raise NotVectors(f"{file}: a case lacks one of {', '.join(_CASE_MEMBERS)}")
+            expected = case["expected"]
+            if expected.get("verdict") not in _VERDICTS:
+                raise NotVectors(f"{file}: a verdict that is none of {', '.join(_VERDICTS)}")
+            if not isinstance(expected.get("any_of", []), list):
+                raise NotVectors(f"{file}: any_of is no list")
             at = datetime.fromisoformat(case["verify_at"])
             if at.tzinfo is None:
                 raise NotVectors(f"{file}: a time without a zone")

@@ -23,6 +23,8 @@ def vectors(ctx: click.Context, folder: Path, as_json: bool) -> None:
     """
     try:
         results = list(run_vectors(folder))
+        if not results:
+            raise NotVectors(f"{folder}: no case in it")
     except NotVectors as err:
         raise click.BadParameter(str(err), param_hint="FOLDER") from err
     failed = [result for result in results if result.problem is not None]

@@ -214,6 +214,9 @@ def test_vectors_of_one_folder() -> None:
 
 def test_a_folder_without_cases_is_a_usage_error(tmp_path: Path) -> None:
     assert _run("vectors", str(tmp_path)).exit_code == 2
+    (tmp_path / "nitro").mkdir()
+    (tmp_path / "nitro" / "manifest.json").write_text('{"cases": []}')
+    assert _run("vectors", str(tmp_path)).exit_code == 2
 
 
 @pytest.mark.parametrize("name", ["production", "development"])

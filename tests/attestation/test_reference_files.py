@@ -1,5 +1,6 @@
 """Reference values in files beside a policy are part of it, and cannot come from elsewhere."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,13 +82,18 @@ def test_a_file_is_text(tmp_path: Path) -> None:
         load_policy(_policy(tmp_path, _FROM_FILE))
 
 
-@pytest.mark.parametrize("name", ["/etc/hostname", "../mrtd.txt", "none.txt", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/hostname", "../mrtd.txt", "none.txt", "", "loop", "pipe", "folder", "a\\u0000b"],
+)
 def test_files_lie_below_the_policys_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "mrtd.txt").write_text(_MRTD[0])
-    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "folder").mkdir(parents=True)
+    (tmp_path / "inner" / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "inner" / "pipe")
     path = _policy(tmp_path / "inner", f'mode = "required"\nmrtd = {{ file = "{name}" }}')
 
-    with pytest.raises(PolicyError, match="policy: "):
+    with pytest.raises(PolicyError, match=r"policy: (cannot read|'.*' is not a file)"):
         load_policy(path)
 
 

@@ -95,12 +95,13 @@ def _nitro_folder(tmp_path: Path, cases: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/hostname", "../outside", "link", "pipe", "none", "", 5, None]
+    "name", ["/etc/hostname", "../outside", "link", "loop", "pipe", "none", "", 5, None]
 )
 def test_a_case_reads_nothing_outside_its_folder(tmp_path: Path, name: object) -> None:
     folder = _nitro_folder(tmp_path, json.dumps({"cases": [{**_CASE, "inputs": {"doc": name}}]}))
     (tmp_path / "outside").write_bytes(b"")
     (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe")
 
     with pytest.raises(NotVectors, match="nitro"):
@@ -120,12 +121,27 @@ def test_a_case_reads_nothing_outside_its_folder(tmp_path: Path, name: object) -
         json.dumps({"cases": [{**_CASE, "verify_at": "2026-12-01T12:00:00"}]}),
         json.dumps({"cases": [{**_CASE, "inputs": {}}]}),
         json.dumps({"cases": [{**_CASE, "inputs": ["doc"]}]}),
+        json.dumps({"cases": [{**_CASE, "expected": {}}]}),
+        json.dumps({"cases": [{**_CASE, "expected": {"verdict": "maybe"}}]}),
+        json.dumps({"cases": [{**_CASE, "expected": {"verdict": "reject", "any_of": 5}}]}),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_cases_that_do_not_follow_the_schema_are_an_error(tmp_path: Path, cases: str) -> None:
     with pytest.raises(NotVectors, match="nitro"):
         list(run_vectors(_nitro_folder(tmp_path, cases)))
+
+
+@pytest.mark.parametrize("nonce", [5, None, "zz"])
+def test_a_value_of_another_form_is_an_error(tmp_path: Path, nonce: object) -> None:
+    folder = tmp_path / "nvidia"
+    folder.mkdir()
+    (folder / "doc").write_bytes(b"")
+    inputs = {"report": "doc", "chain": "doc", "nonce": nonce}
+    (folder / "manifest.json").write_text(json.dumps({"cases": [{**_CASE, "inputs": inputs}]}))
+
+    with pytest.raises(NotVectors, match="case x has a value of another form"):
+        list(run_vectors(folder))
 
 
 def test_all_published_cases_hold() -> None:
