@@ -29,6 +29,7 @@ SCOPES = ("admin", "chat", "embeddings", "metrics")  # of gateway.auth, not impo
 _NS_PER_S = 1_000_000_000
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MAX_DURATION_D = 36_500  # times are nanoseconds in 64 bits, and end in the year 2262
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,7 +42,10 @@ def duration_ns(text: str) -> int:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise click.BadParameter("want a number and s, m, h or d, such as 90d")
-    return int(found[1]) * _UNITS_S[found[2]] * _NS_PER_S
+    duration_s = int(found[1]) * _UNITS_S[found[2]]
+    if duration_s > _MAX_DURATION_D * _UNITS_S["d"]:
+        raise click.BadParameter(f"want at most {_MAX_DURATION_D}d")
+    return duration_s * _NS_PER_S
 
 
 _PRIORITIES = click.IntRange(-2, 2)
@@ -189,12 +193,16 @@ def limits(
     cache_dir: Path | None,
 ) -> None:
     """Show what tenants may use, or change it for TENANT. A gateway follows within seconds."""
-    from gateway.auth import TenantLimits
+    from gateway.auth import TenantLimits, is_tenant_name
 
     given = (requests_per_minute, tokens_per_minute, open_requests)
     is_change = reset or any(limit is not None for limit in given)
     if is_change and tenant is None:
         raise Failure("name the tenant", exit_code=ExitCode.USAGE, code="invalid_value")
+    if tenant is not None and not is_tenant_name(tenant):
+        raise Failure(
+            "no tenant can have this name", exit_code=ExitCode.USAGE, code="invalid_value"
+        )
     with _database(config_file, state_dir, cache_dir) as (_, tenants):
         if tenant is not None and is_change:
             kept = TenantLimits() if reset else tenants.limits(tenant)
@@ -206,10 +214,7 @@ def limits(
                     if limit is not None
                 },
             )
-            try:
-                tenants.set_limits(tenant, changed, now_ns=time.time_ns())
-            except ValueError as err:
-                raise Failure(str(err), exit_code=ExitCode.USAGE, code="invalid_value") from err
+            tenants.set_limits(tenant, changed, now_ns=time.time_ns())
         shown = tenants.all_limits() if tenant is None else {tenant: tenants.limits(tenant)}
     rows = [(name, *map(_limit, dataclasses.astuple(each))) for name, each in shown.items()]
     _print_table(("tenant", "requests/min", "tokens/min", "open requests"), rows)
@@ -237,13 +242,13 @@ def _not_found(key_id: str) -> Failure:
 def _print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
 
-    from attestation.commands.render import print_parts
+    from attestation.commands.render import plain_text, print_parts
 
     table = Table(box=None, pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(plain_text, row))  # a row of the database may be damaged
     print_parts(table)
 
 

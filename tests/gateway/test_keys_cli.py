@@ -1,6 +1,8 @@
 """Do the commands give a key the rights that were asked for, and a tenant its limits?"""
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,13 @@ def test_a_key_is_listed_with_its_rights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--scope", "root"), ("--priority", "3"), ("--expires-in", "soon")]
+    "arguments",
+    [
+        ("--scope", "root"),
+        ("--priority", "3"),
+        ("--expires-in", "soon"),
+        ("--expires-in", "36501d"),
+    ],
 )
 def test_rights_that_do_not_exist_are_a_usage_error(
     tmp_path: Path, arguments: tuple[str, ...]
@@ -54,6 +62,29 @@ def test_rotation_prints_a_new_key_and_dates_the_old_one(tmp_path: Path) -> None
     gone = run(tmp_path, "rotate", key_id)
     assert gone.exit_code == ExitCode.CHECK_FAILED
     assert "key_not_found" in gone.output
+
+
+def test_a_time_beyond_what_is_stored_is_a_usage_error(tmp_path: Path) -> None:
+    assert run(tmp_path, "create", "--expires-in", "36500d").exit_code == 0
+    key_id = first_id(tmp_path)
+    assert run(tmp_path, "rotate", key_id, "--grace", "999999d").exit_code == ExitCode.USAGE
+    assert run(tmp_path, "rotate", key_id, "--grace", "36500d").exit_code == 0
+
+
+@pytest.mark.parametrize("tenant", ["[/]", "\x1b[31m", "\udcff", "a b", ""])
+@pytest.mark.parametrize("change", [(), ("--reset",)])
+def test_no_limits_are_shown_of_what_is_no_tenant(
+    tmp_path: Path, tenant: str, change: tuple[str, ...]
+) -> None:
+    refused = run(tmp_path, "limits", tenant, *change)
+    assert (refused.exit_code, "invalid_value" in refused.stderr) == (ExitCode.USAGE, True)
+
+
+def test_a_damaged_row_is_shown_without_controls(tmp_path: Path) -> None:
+    run(tmp_path, "create")
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database, database:
+        database.execute("UPDATE api_key SET label = '[/]' || char(27)")
+    assert "[/]\\x1b" in run(tmp_path, "list").stdout
 
 
 def test_an_empty_list_says_what_to_do(tmp_path: Path) -> None:
