@@ -131,7 +131,12 @@ def show(
             stored = last_events(engine, limit=last)
         events = [parse_event(event) for event in stored]
     except AuditBroken as err:
-        raise Failure(str(err), exit_code=ExitCode.MALFORMED, code=err.code) from err
+        raise Failure(
+            str(err),
+            exit_code=ExitCode.CHECK_FAILED,
+            code=err.code,
+            next_step="`starshade audit verify` says where the log was changed first",
+        ) from err
     events = [event for event in events if kind in (None, event.kind)]
     if not events:
         _tell_empty(kind if stored else None, last)
@@ -163,7 +168,7 @@ def _print_table(events: "list[AuditEvent]") -> None:
         table.add_column(title, overflow="fold")
     for event in events:
         what = "  ".join(f"{name}={value}" for name, value in event.fields.items())
-        table.add_row(str(event.seq), event.at, event.kind, plain_text(what))
+        table.add_row(*map(plain_text, (str(event.seq), event.at, event.kind, what)))
     print_parts(table)
 
 
@@ -201,16 +206,18 @@ def _database(
 ) -> "Iterator[tuple[StarshadeConfig, Engine]]":
     """The gateway's database as it is. Raises: Failure when it cannot be read."""
     config = read_config(config_file, {"state_dir": state_dir, "cache_dir": cache_dir})
+    from sqlalchemy import make_url
     from sqlalchemy.exc import SQLAlchemyError
 
     from gateway.db.engine import open_engine
 
-    if config.database_url.startswith("sqlite") and not config.paths.gateway_db.exists():
+    url = make_url(config.database_url)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         raise Failure(
-            "there is no gateway.db here",
+            f"there is no {url.database}",
             exit_code=ExitCode.USAGE,
             code="database_unavailable",
-            next_step="name the gateway's folder with --state-dir",
+            next_step="name the gateway's folder with --state-dir, or its database_url",
         )
     try:
         engine = open_engine(config.database_url)

@@ -139,7 +139,8 @@ def test_what_is_no_event_is_named_by_its_place(copy: Path) -> None:
     tamper(copy, "UPDATE audit_event SET event = 'x' WHERE seq = 3")
     assert verdict(copy)["seq"] == 3
     shown = run(copy, "show")
-    assert (shown.exit_code, "event 3" in shown.output) == (30, True)
+    assert (shown.exit_code, "event 3" in shown.output) == (1, True)
+    assert "next:  `starshade audit verify`" in shown.stderr
     tamper(copy, "UPDATE audit_event SET seq = 'x'  || seq")
     assert verdict(copy)["seq"] == 1
 
@@ -200,6 +201,24 @@ def test_a_folder_without_a_log(tmp_path: Path) -> None:
     for command in ("verify", "show"):
         assert run(tmp_path, command).exit_code == 2
     assert run(tmp_path, "verify", "--head", "1:2").exit_code == 2
+
+
+def test_a_log_in_another_file_than_the_folder_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STARSHADE_DATABASE_URL", f"sqlite:///{tmp_path}/other.db")
+    for command in ("verify", "show"):
+        assert run(tmp_path, command).exit_code == 2
+    CliRunner().invoke(keys, ["create", "--state-dir", str(tmp_path)])
+    assert verdict(tmp_path)["events"] == 1
+    assert [event["kind"] for event in events(tmp_path)] == ["key_created"]
+
+
+def test_an_event_of_odd_words_is_shown_as_text(tmp_path: Path) -> None:
+    CliRunner().invoke(keys, ["create", "--state-dir", str(tmp_path)])
+    odd = "CAST(replace(event, 'key_created', '[/]') AS BLOB)"
+    tamper(tmp_path, f"UPDATE audit_event SET event = {odd}")
+    assert " [/] " in run(tmp_path, "show").stdout
 
 
 def test_an_empty_list_says_what_to_do(tmp_path: Path) -> None:
