@@ -4,6 +4,8 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from rich.table import Table
 from attestation.errors import PolicyError
 from loadtest.errors import (
     CredentialMissing,
+    DatabaseUnusable,
     GatewayNotAttested,
     GatewayUnreachable,
     GeneratorFailed,
@@ -34,6 +37,8 @@ from loadtest.summary import (
 )
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from telemetry.db.runs import RunRequest
 
 EXIT_CHECK_FAILED = 1
@@ -99,8 +104,8 @@ def run(
     """Run PROFILE (a shipped name or a TOML file) and store every request.
 
     The gateway must attest its TLS key first. The API key comes from STARSHADE_API_KEY, else from
-    the state folder. Exit status: 0 valid run, 1 invalid run, 2 wrong profile, URL, key or model,
-    10 gateway refused, 40 unreachable, 70 generator failed.
+    the state folder. Exit status: 0 valid run, 1 invalid run or no place for it, 2 wrong profile,
+    URL, key or model, 10 gateway refused, 40 unreachable, 70 generator failed.
     """
     try:
         profile = load_profile(profile_name)
@@ -128,6 +133,7 @@ def _run(
     from attestation.fetch.cache import default_folder
     from attestation.policy import load_policy
     from loadtest.pin import attest_gateway, require_model
+    from telemetry.db.url import sqlite_url
 
     environment = os.environ  # noqa: TID251 - the command's process edge
     state = state_dir or _default_state_dir()
@@ -144,6 +150,9 @@ def _run(
     tee = "SIMULATED TEE" if attested.result.simulated else "verified TEE"
     notes.print(f"gateway attested: {attested.result.tier} ({tee})", highlight=False)
     require_model(attested.target, model=model, api_key=api_key)
+    url = database_url or sqlite_url(state / "telemetry.db")
+    with _database(url):  # before the run, not after it
+        pass
     with _progress(notes) as progress:
         task = progress.add_task(profile.name, total=None)
         finished = run_profile(
@@ -155,7 +164,7 @@ def _run(
         )
     summary = summarize(finished.records, profile)
     config = config_json(profile, attested.target, model=model)
-    _store(finished, summary, label or profile.name, config, state, database_url)
+    _store(finished, summary, label or profile.name, config, url)
     return summary
 
 
@@ -164,29 +173,41 @@ def _store(
     summary: RunSummary,
     label: str,
     config: str,
-    state: Path,
-    database_url: str | None,
+    url: str,
 ) -> None:
-    from telemetry.db.engine import migrate, open_engine
     from telemetry.db.runs import RunRecord, write_run
-    from telemetry.db.url import sqlite_url
 
-    engine = open_engine(database_url or sqlite_url(state / "telemetry.db"))
+    record = RunRecord(
+        id=secrets.token_hex(8),
+        label=label,
+        profile=summary.profile,
+        config_json=config,
+        started_ns=min((item.intended_ns for item in finished.records), default=0),
+        ended_ns=max((item.ended_ns or 0 for item in finished.records), default=0),
+        valid=summary.is_valid,
+        invalid_reasons=summary.invalid_reasons,
+    )
+    requests = [_run_request(item) for item in finished.records]
+    with _database(url) as engine:
+        write_run(engine, record, requests)
+
+
+@contextmanager
+def _database(url: str) -> "Iterator[Engine]":
+    """Ready to be written. Raises: DatabaseUnusable, which does not show the URL."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from telemetry.db.engine import migrate, open_engine
+
     try:
-        migrate(engine)
-        record = RunRecord(
-            id=secrets.token_hex(8),
-            label=label,
-            profile=summary.profile,
-            config_json=config,
-            started_ns=min((item.intended_ns for item in finished.records), default=0),
-            ended_ns=max((item.ended_ns or 0 for item in finished.records), default=0),
-            valid=summary.is_valid,
-            invalid_reasons=summary.invalid_reasons,
-        )
-        write_run(engine, record, [_run_request(item) for item in finished.records])
-    finally:
-        engine.dispose()
+        engine = open_engine(url)
+        try:
+            migrate(engine)
+            yield engine
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, OSError, ImportError, ValueError) as err:
+        raise DatabaseUnusable(f"the run cannot be stored: {type(err).__name__}") from err
 
 
 def _run_request(record: RequestRecord) -> "RunRequest":
@@ -297,5 +318,6 @@ def _exit_code(err: Exception) -> int:
         GatewayNotAttested: EXIT_REJECTED,
         GatewayUnreachable: EXIT_UNAVAILABLE,
         GeneratorFailed: EXIT_INTERNAL,
+        DatabaseUnusable: EXIT_CHECK_FAILED,
     }
     return codes.get(type(err), EXIT_USAGE)

@@ -6,6 +6,7 @@ LoadTestError               load_failed
 ├── GatewayNotAttested      gateway_not_attested
 ├── CredentialMissing       api_key_missing
 ├── TargetRefused           target_refused
+├── DatabaseUnusable        database_unavailable
 └── GeneratorFailed         generator_failed
 """
 
@@ -53,6 +54,13 @@ class TargetRefused(LoadTestError):
 
     code = "target_refused"
     next_step = "check STARSHADE_API_KEY, else the key in --state-dir, and --model"
+
+
+class DatabaseUnusable(LoadTestError):
+    """The run cannot be stored."""
+
+    code = "database_unavailable"
+    next_step = "check --database-url or --state-dir, the disk, and `starshade doctor`"
 
 
 class GeneratorFailed(LoadTestError):

@@ -104,7 +104,7 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"{path} is over {MAX_PROFILE_BYTES} bytes")
     try:
         table = tomllib.loads(text.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+    except (ValueError, RecursionError) as err:  # a number of 4,301 digits, a list in a list in ..
         raise ProfileError(f"{path} is not TOML: {err}") from err
     return parse_profile(table, name=path.stem)
 

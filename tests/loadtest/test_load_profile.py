@@ -64,8 +64,9 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         load_profile("no-such-profile")
 
 
-def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"\xff\xfe = [", b"a = " + b"[" * 9999, b"a = " + b"9" * 9999])
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "x.toml"
-    path.write_bytes(b"\xff\xfe = [")
+    path.write_bytes(text)
     with pytest.raises(ProfileError, match="not TOML"):
         load_profile(str(path))
