@@ -107,7 +107,7 @@ def database_failure(err: Exception) -> Failure:
     return Failure(
         f"the database cannot be used: {type(err).__name__}",
         exit_code=ExitCode.CHECK_FAILED,
-        code="database_unavailable",
+        code=getattr(err, "failure_code", "database_unavailable"),
         next_step=getattr(err, "next_step", None)
         or "check database_url, that the file or server behind it is sound, and the disk",
     )

@@ -11,8 +11,11 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS: Final = 10_000
@@ -21,6 +24,13 @@ WAL_PATIENCE_S: Final = 5.0
 WAL_PAUSE_S: Final = 0.05
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK: Final = 0x5354_4152  # any number of our own, for pg_advisory_xact_lock
+
+
+class DatabaseNewer(SQLAlchemyError):
+    """The tables are of a version that this one does not know."""
+
+    failure_code = "database_newer"
+    next_step = "install the Starshade that made it, or name another database"
 
 
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
@@ -41,20 +51,31 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the tables to today's shape; safe from several processes at once."""
+    """Bring the tables to today's shape; safe from several processes at once.
+
+    Raises: DatabaseNewer.
+    """
     with engine.begin() as connection:  # SQLite: BEGIN IMMEDIATE is the lock
         upgrade(connection, _MIGRATIONS)
 
 
 def upgrade(connection: Connection, migrations: Path) -> None:
-    """Run what is missing of a folder of Alembic's, in the transaction that `connection` is in."""
+    """Run what is missing of a folder of Alembic's, in the transaction that `connection` is in.
+
+    Raises: DatabaseNewer.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _MIGRATION_LOCK})
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError as err:
+        if isinstance(err.__cause__, ResolutionError):
+            raise DatabaseNewer("a newer version made its tables") from err
+        raise
 
 
 def _database_file(url: URL) -> str:

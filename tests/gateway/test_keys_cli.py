@@ -87,6 +87,15 @@ def test_a_damaged_row_is_shown_without_controls(tmp_path: Path) -> None:
     assert "[/]\\x1b" in run(tmp_path, "list").stdout
 
 
+def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    run(tmp_path, "create")
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    refused = run(tmp_path, "create")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.CHECK_FAILED, "")
+    assert "[database_newer]\nnext:  install the Starshade that made it" in refused.stderr
+
+
 def test_an_empty_list_says_what_to_do(tmp_path: Path) -> None:
     listed = run(tmp_path, "list")
     assert len(listed.stdout.splitlines()) == 1
