@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         except click.UsageError as err:
             from attestation.commands.render import plain
 
-            err.message = plain(err.message)
+            err.message = plain(err.message)  # type: ignore[misc] # click shows it from here
             raise
         except OSError as err:
             if err.errno not in _NO_ROOM:

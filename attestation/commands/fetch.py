@@ -24,7 +24,7 @@ from attestation.commands.common import (
     read_opened,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
-from attestation.commands.render import plain_text
+from attestation.commands.render import plain_text, tell_internal
 from attestation.endorsement_files import (
     MAX_ENDORSEMENT_BYTES,
     EndorsementFiles,
@@ -103,7 +103,7 @@ def fetch(
     except FetchConfigError as err:
         raise click.UsageError(str(err)) from err
     except Exception as err:
-        click.echo(f"internal error: {type(err).__name__}", err=True)
+        tell_internal(err, as_json=as_json, complete=False)
         ctx.exit(EXIT_INTERNAL)
     if out is not None and error is None:
         _write(out, _named(files, jwks))

@@ -21,7 +21,7 @@ from attestation.commands.common import (
     read_keyset,
     read_opened,
 )
-from attestation.commands.render import plain_text, tell
+from attestation.commands.render import plain_text, tell, tell_program
 from attestation.errors import AttestationError, UnsupportedEvidence
 from attestation.eventlog.compare import Measured, measure, parse_log
 from attestation.eventlog.log import MAX_LOG_BYTES
@@ -82,6 +82,8 @@ def measure_command(
         digests = _digests(bundle, policy, keyset_path)
     except AttestationError as err:
         tell(err)
+        if as_json:
+            tell_program(err.code, str(err), equal=False)
         ctx.exit(code_exit(err.code))
     is_equal = (measured is None or measured.is_equal) and all(d.is_equal for d in digests)
     if as_json:

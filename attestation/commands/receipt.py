@@ -14,6 +14,7 @@ from attestation.commands.asking import EvidenceSource
 from attestation.commands.common import (
     EXIT_ACCEPT,
     EXIT_FAILED,
+    EXIT_INTERNAL,
     FILE,
     UtcTime,
     code_exit,
@@ -25,7 +26,15 @@ from attestation.commands.fetching import FetchOptions, client_certificate_optio
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
 from attestation.commands.receipt_judging import SignerEvidence, of_file, of_url, require_complete
 from attestation.commands.receipt_source import parse_receipt_url
-from attestation.commands.render import check_table, plain_text, print_parts, show_verdict, tell
+from attestation.commands.render import (
+    check_table,
+    plain_text,
+    print_parts,
+    show_verdict,
+    tell,
+    tell_internal,
+    tell_program,
+)
 from attestation.errors import AttestationError, EvidenceUnavailable
 from attestation.fetch.errors import FetchConfigError
 from attestation.model import AttestationResult, Check
@@ -83,7 +92,7 @@ def verify(
 
     Exit codes: 0 all holds, 1 --request or --response is another body, 2 usage, 10 the signature
     or the Evidence is refused, 20 unsupported, 30 malformed, 40 the gateway or collateral is not
-    available.
+    available, 70 internal error.
     """
     served = parse_receipt_url(source) if isinstance(source, str) else None
     evidence = SignerEvidence(
@@ -103,14 +112,21 @@ def verify(
             signed, attested = of_file(cast("BinaryIO", source), evidence, fetching)
         else:
             signed, attested = of_url(served, evidence, fetching)
-    except EvidenceUnavailable as err:
-        tell_no_verdict(err)
-        ctx.exit(code_exit(err.code))
     except AttestationError as err:
-        tell(err)
+        if isinstance(err, EvidenceUnavailable):
+            tell_no_verdict(err)
+        else:
+            tell(err)
+        if as_json:
+            tell_program(err.code, str(err), accepted=False)
         ctx.exit(code_exit(err.code))
     except FetchConfigError as err:
         raise click.UsageError(str(err)) from err
+    except click.ClickException:
+        raise
+    except Exception as err:
+        tell_internal(err, as_json=as_json, accepted=False)
+        ctx.exit(EXIT_INTERNAL)
     verdict, keys = attested.verdict, () if attested.keyset is None else attested.keyset.receipt
     checks = (
         () if signed is None else check_receipt(signed, keys, request=request, response=response)

@@ -1,6 +1,7 @@
 """How does a verdict read to a person?  Words first, then every check, then what is not covered."""
 
 import io
+import json
 from collections.abc import Sequence
 
 import click
@@ -39,6 +40,19 @@ def plain_text(text: str, style: str = "") -> Text:
 def tell(err: AttestationError) -> None:
     """Prints its code and message to standard error."""
     click.echo(plain(f"{err.code}: {err}"), err=True)
+
+
+def tell_program(code: str, reason: str, **members: bool) -> None:
+    """One JSON object to standard output, where what was asked for cannot be had."""
+    click.echo(json.dumps({**members, "code": code, "reason": reason}, indent=2))
+
+
+def tell_internal(err: Exception, *, as_json: bool, **members: bool) -> None:
+    """A defect of ours: its kind alone, since its text may hold Evidence."""
+    said = f"internal error: {type(err).__name__}"
+    click.echo(said, err=True)
+    if as_json:
+        tell_program("internal", said, **members)
 
 
 def print_parts(*parts: RenderableType) -> None:

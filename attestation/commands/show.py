@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestation.commands.common import code_exit, kind_option, read_opened
-from attestation.commands.render import plain_text, print_parts, tell
+from attestation.commands.render import plain_text, print_parts, tell, tell_program
 from attestation.errors import AttestationError
 from attestation.fields import Field
 from attestation.kinds import Kind, guess_kind, unpacked
@@ -32,6 +32,8 @@ def show(ctx: click.Context, evidence: BinaryIO, kind: Kind | None, as_json: boo
         fields = show_fields(found, data)
     except AttestationError as err:
         tell(err)
+        if as_json:
+            tell_program(err.code, str(err), verified=False)
         ctx.exit(code_exit(err.code))
     if as_json:
         document = {

@@ -25,7 +25,7 @@ from attestation.commands.common import (
 )
 from attestation.commands.fetching import FetchOptions, client_certificate_options, fetch_options
 from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
-from attestation.commands.render import show_verdict, tell
+from attestation.commands.render import show_verdict, tell, tell_internal
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import (
     AttestationError,
@@ -187,7 +187,7 @@ def verify(
     except click.ClickException:
         raise
     except Exception as err:
-        click.echo(f"internal error: {type(err).__name__}", err=True)
+        tell_internal(err, as_json=as_json, accepted=False)
         ctx.exit(EXIT_INTERNAL)
     _print(result, as_json=as_json)
     if isinstance(evidence, str) and not result.is_accepted and not as_json:

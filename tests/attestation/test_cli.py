@@ -166,6 +166,52 @@ def test_input_that_fails_while_it_is_read_is_a_usage_error(command: tuple[str, 
     assert f"cannot read {_UNREADABLE}: Input/output error" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "member"),
+    [
+        (("attest", "show"), "verified"),
+        (("attest", "measure", "--evidence"), "equal"),
+        (("receipt", "verify", "--gateway", "https://127.0.0.1:1/v1"), "accepted"),
+    ],
+)
+def test_a_program_is_told_in_json_why_there_is_nothing_else(
+    tmp_path: Path, command: tuple[str, ...], member: str
+) -> None:
+    (tmp_path / "bad").write_bytes(b"{}")
+    path = str(tmp_path / "bad")
+    arguments = [*command[1:], path, "--json", *([path] if member == "equal" else [])]
+
+    result = CliRunner().invoke(cli.attest if command[0] == "attest" else receipt, arguments)
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 30
+    assert (document["code"], document[member]) == ("format", False)
+    assert "not" in document["reason"]
+    assert document["reason"] in result.stderr
+
+
+def test_a_program_is_told_of_a_defect_of_ours(
+    verify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("attestation.commands.verify.judge", broken)
+    monkeypatch.setattr("attestation.commands.fetch.sort_endorsements", broken)
+    monkeypatch.setattr("attestation.commands.receipt.of_file", broken)
+    path = str(tmp_path / "evidence")
+    results = {
+        "accepted": verify(samples.evidence(), "--nonce", _NONCE, "--json"),
+        "complete": CliRunner().invoke(cli.attest, ["fetch", path, "--offline", "--json"]),
+    }
+    asked = ["verify", path, "--gateway", "https://127.0.0.1:1/v1", "--json"]
+    for member, result in (*results.items(), ("accepted", CliRunner().invoke(receipt, asked))):
+        document = json.loads(result.stdout)
+        assert result.exit_code == 70
+        assert (document["code"], document[member]) == ("internal", False)
+        assert "secret" not in result.output
+
+
 def test_a_real_quote_is_affirmed_under_production() -> None:
     folder = vectors_dir() / "attestation" / "tdx"
     command = [

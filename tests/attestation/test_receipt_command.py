@@ -228,6 +228,8 @@ def test_nobody_there_is_no_verdict(verify: Callable[..., Result]) -> None:
     assert (result.exit_code, result.stdout) == (40, "")
     assert f"NO VERDICT: nobody answers at {origin} (connection refused)" in result.stderr
     assert "next:  check that it runs" in result.stderr
+    document = json.loads(verify(origin + PATH, "--json").stdout)
+    assert (document["accepted"], document["code"]) == (False, "evidence_unavailable")
 
 
 def test_what_cannot_be_had_or_read(
