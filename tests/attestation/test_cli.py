@@ -186,7 +186,7 @@ def test_a_program_is_told_in_json_why_there_is_nothing_else(
     document = json.loads(result.stdout)
     assert result.exit_code == 30
     assert (document["code"], document[member]) == ("format", False)
-    assert "not" in document["reason"]
+    assert document["reason"]
     assert document["reason"] in result.stderr
 
 
