@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +23,8 @@ from attestation.commands.common import (
     read_opened,
 )
 from attestation.commands.fetching import FetchOptions, fetch_options
-from attestation.commands.render import plain_text, tell_internal
+from attestation.commands.next_steps import after_silence, tell_next
+from attestation.commands.render import plain_text, print_parts, tell_internal
 from attestation.endorsement_files import (
     MAX_ENDORSEMENT_BYTES,
     EndorsementFiles,
@@ -127,18 +127,20 @@ def _document(endorser: Endorser, problems: list[AttestationError]) -> dict[str,
 
 
 def _show(endorser: Endorser, problems: list[AttestationError]) -> None:
-    console = Console()
     said = "INCOMPLETE" if problems else "COMPLETE"
-    console.print(Text(f"{said}: {len(endorser.obtained)} endorsements", style="bold"))
     table = Table(box=None, pad_edge=False)
     for column in ("what", "from", "valid until", ""):
         table.add_column(column, overflow="fold")
     for item in endorser.obtained:
         until = format_time(item.valid_until)
         table.add_row(*map(plain_text, (item.what, item.origin, until, item.note)))
-    console.print(table)
-    for err in problems:
-        console.print(plain_text(f"{err.code}: {err}", "bold red"))
+    print_parts(
+        Text(f"{said}: {len(endorser.obtained)} endorsements", style="bold"),
+        table,
+        *(plain_text(f"{err.code}: {err}", "bold red") for err in problems),
+    )
+    if any(code_exit(err.code) == EXIT_UNAVAILABLE for err in problems):
+        tell_next(after_silence("no_collateral"))
 
 
 def _named(files: EndorsementFiles, jwks: bytes | None) -> Iterator[tuple[str, bytes]]:

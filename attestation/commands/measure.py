@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +20,7 @@ from attestation.commands.common import (
     read_keyset,
     read_opened,
 )
-from attestation.commands.render import plain_text, tell, tell_program
+from attestation.commands.render import plain_text, print_parts, tell, tell_program
 from attestation.errors import AttestationError, UnsupportedEvidence
 from attestation.eventlog.compare import Measured, measure, parse_log
 from attestation.eventlog.log import MAX_LOG_BYTES
@@ -159,13 +158,9 @@ def _document(
 def _show(
     measured: Measured | None, digests: list[_Digest], *, is_equal: bool, is_compared: bool
 ) -> None:
-    console = Console()
     verdict = "EQUAL to what the Evidence says" if is_compared else "compared with nothing"
     if not is_equal:
         verdict = "DIFFERENT from what the Evidence or the log itself says"
-    console.print(Text(f"{verdict}; the Evidence itself is not verified here", style="bold"))
-    if measured is not None:
-        _show_log(console, measured)
     rows = [(d.name, "sha256", d.measured, d.named, d.is_equal) for d in digests]
     if measured is not None:
         rows += [
@@ -183,10 +178,14 @@ def _show(
         table.add_column(column, overflow="fold")
     for name, origin, digest, named, is_row_equal in rows:
         table.add_row(name, origin, _outcome(named, is_equal=is_row_equal), digest, named or "")
-    console.print(table)
+    print_parts(
+        Text(f"{verdict}; the Evidence itself is not verified here", style="bold"),
+        *(() if measured is None else (_log_table(measured),)),
+        table,
+    )
 
 
-def _show_log(console: Console, measured: Measured) -> None:
+def _log_table(measured: Measured) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("register", "event", "digest", "description"):
         table.add_column(column, overflow="fold")
@@ -196,7 +195,7 @@ def _show_log(console: Console, measured: Measured) -> None:
             what = f"{what}  PROBLEM: {event.problem}"
         register = event.register if event.is_measured else f"({event.register})"
         table.add_row(register, Text(event.event_type), event.digest.hex()[:16], plain_text(what))
-    console.print(table)
+    return table
 
 
 def _outcome(named: str | None, *, is_equal: bool) -> Text:

@@ -58,12 +58,12 @@ class Runner:
             "[network]\nattempts = 1\n"
         )
 
-    def __call__(self, command: str, file: str, *arguments: str) -> Result:
+    def __call__(self, command: str, file: str, *arguments: str, columns: str = "200") -> Result:
         own = ["--at", _AT, "--fetch-config", str(self.cache.parent / "fetch.toml")]
         return CliRunner().invoke(
             attest,
             [command, file, *own, *arguments],
-            env={"COLUMNS": "200", "XDG_CACHE_HOME": str(self.cache)},
+            env={"COLUMNS": columns, "XDG_CACHE_HOME": str(self.cache)},
         )
 
 
@@ -199,6 +199,20 @@ def test_fetch_failures(
     assert result.exit_code == exit_code
     document = json.loads(result.output)
     assert (document["complete"], document["problems"][-1]["code"]) == (False, said)
+
+
+def test_what_could_not_be_had_is_one_line_with_the_next_step(
+    service: FakeService, quote: str, run: Runner
+) -> None:
+    """Where no terminal shows them lines are neither wrapped nor padded."""
+    service.routes[PCS_PATHS["tcb"]] = Reply(status=302, headers={"Location": "file:///etc/passwd"})
+
+    result = run("fetch", quote, "--pcs", service.url, columns="40")
+
+    said = "endorsement_missing: TCB info: pcs at 127.0.0.1: to a host that is not in the settings"
+    assert said in result.stdout.splitlines()
+    assert "next:  check that the vendors' services can be reached" in result.stderr
+    assert "next:" not in run("fetch", quote, "--pcs", service.url, "--json").stderr
 
 
 def test_fetch_of_what_is_no_evidence(run: Runner, tmp_path: Path) -> None:

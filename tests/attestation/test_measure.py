@@ -64,6 +64,14 @@ def test_exit_codes(files: Path, arguments: tuple[str, ...], code: int) -> None:
     assert result.exit_code == code, result.output
 
 
+def test_a_row_is_a_line_where_no_terminal_shows_it(files: Path) -> None:
+    result = _run(files, "log", "--evidence", "equal")
+
+    digest = expected_registers()[1].hex()
+    rows = [line for line in result.stdout.splitlines() if digest in line]
+    assert [row.count(digest) for row in rows] == [2]
+
+
 def test_the_policy_of_the_keyset_is_equal(files: Path) -> None:
     named = build_keyset(
         not_after=AT,
