@@ -130,9 +130,17 @@ def sha256(value: object) -> str | None:
 
 
 def database_url(value: object) -> str | None:
+    """A database in memory would forget each key and receipt when the process ends."""
     parts = _split(value)
+    if parts and parts.scheme == "sqlite":
+        is_named = parts.path not in ("", "/", "/:memory:")
+        is_file = is_named and not parts.netloc and not parts.query
+        return None if is_file else "want sqlite:///PATH of a file, without options (`?` is %3F)"
     if parts and parts.scheme in _DATABASES:
-        return None
+        with suppress(ValueError):  # read first here: no number, or none of a port
+            _ = parts.port
+            return None
+        return "want a number as the port"
     return f"want a URL that starts with {' or '.join(f'{name}://' for name in _DATABASES)}"
 
 

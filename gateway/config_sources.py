@@ -17,6 +17,7 @@ IGNORED_VARIABLES = frozenset(
     {"STARSHADE_API_KEY", "STARSHADE_VECTORS", "STARSHADE_TRACES", "STARSHADE_REQUIRE"}
 )
 MAX_CONFIG_BYTES = 1024 * 1024
+_MAX_SHOWN_CHARS = 200  # of a bad value
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -117,7 +118,7 @@ def from_file(path: Path | None, specs: Mapping[str, KeySpec]) -> Layer:
         return Layer(settings={})
     try:
         document = _read_toml(path)
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:  # a list in a list in a list ..
         reason = os_error_text(err) if isinstance(err, OSError) else str(err)
         problem = Problem(key="", origin=str(path), message=f"cannot read {path}: {reason}")
         return Layer(settings={}, problems=(problem,))
@@ -157,8 +158,16 @@ def _convert(setting: Setting, spec: KeySpec) -> tuple[Any, str | None]:
     else:
         complaint = spec.key.check(value)
     if complaint and not spec.key.secret:
-        complaint = f"{complaint}, got {setting.raw!r}"
+        complaint = f"{complaint}, got {_shown(setting.raw)}"
     return value, complaint
+
+
+def _shown(raw: object) -> str:
+    try:
+        text = repr(raw)
+    except ValueError:  # Python writes out no number of more than 4,300 digits
+        return "a number that is too long"
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}.."
 
 
 def _parse(raw: object, kind: Any, base: Path) -> object:

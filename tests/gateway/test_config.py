@@ -141,10 +141,35 @@ def test_an_address_that_cannot_be_called_is_a_problem(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("= 3", "cannot read"), ("x" * 1_048_577, "larger than"), ("gateway = 3", "no such key")],
+    [
+        ("= 3", "cannot read"),
+        ("x" * 1_048_577, "larger than"),
+        ("gateway = 3", "no such key"),
+        ("a = " + "[" * 9999, "cannot read"),
+        ("gateway.port = 0x" + "f" * 9999, "want a number from 1 to 65535, got a number that is"),
+        ("gateway.port = '" + "f" * 9999 + "'", "f.."),
+    ],
 )
 def test_a_bad_file_is_a_problem_not_a_traceback(tmp_path: Path, text: str, wanted: str) -> None:
     assert wanted in problems(file=toml(tmp_path, text))[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///a.db?timeout=soon",
+        "sqlite://host/a.db",
+        "postgresql+psycopg://u:hunter2@h:port/d",
+    ],
+)
+@pytest.mark.parametrize("key", ["database_url", "observatory.database_url"])
+def test_a_database_that_cannot_be_opened_or_kept_is_a_problem(key: str, url: str) -> None:
+    (problem,) = problems(flags={key: url})
+    assert problem.startswith(key)
+    assert "hunter2" not in problem
 
 
 def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
