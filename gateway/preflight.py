@@ -161,13 +161,35 @@ def _free(host: str, taken: int) -> int | str:
 
 
 def policy_problem(config: StarshadeConfig) -> Failure | None:
-    if config.policy in SHIPPED_POLICIES or Path(config.policy).is_file():
+    is_shipped, path = config.policy in SHIPPED_POLICIES, Path(config.policy)
+    if not is_shipped and not path.is_file():
+        return Failure(
+            f"there is no appraisal policy {config.policy!r}",
+            exit_code=ExitCode.USAGE,
+            code="policy_not_found",
+            next_step=f"use {' or '.join(SHIPPED_POLICIES)}, or the path of a policy file",
+        )
+    if is_shipped and config.gateway.deny_file is None:
         return None
+    from attestation.errors import PolicyError
+    from attestation.policy import load_policy
+    from gateway.trust import load_denied
+
+    try:
+        load_policy(config.policy if is_shipped else path)
+        load_denied(config.gateway.deny_file)
+    except PolicyError as err:
+        return policy_failure(err)
+    return None
+
+
+def policy_failure(err: Exception) -> Failure:
+    """A policy, or the list of what is denied, cannot be used."""
     return Failure(
-        f"there is no appraisal policy {config.policy!r}",
+        str(err),
         exit_code=ExitCode.USAGE,
-        code="policy_not_found",
-        next_step=f"use {' or '.join(SHIPPED_POLICIES)}, or the path of a policy file",
+        code="policy_invalid",
+        next_step="use production, development or the path of a sound policy file",
     )
 
 

@@ -15,7 +15,7 @@ from gateway.dev_key import ensure_dev_key
 from gateway.faults import os_error_text
 from gateway.files import PRIVATE_UMASK, make_dir
 from gateway.models import ModelError, model_file
-from gateway.preflight import authorities_problem
+from gateway.preflight import authorities_problem, policy_failure
 from gateway.servers import serve_gateway, serve_worker
 from gateway.sockets import SocketTaken
 from gateway.whereabouts import noted
@@ -119,12 +119,7 @@ def _explained(serve: Callable[[], None], *, next_step: str) -> None:
     try:
         serve()
     except PolicyError as err:
-        raise Failure(
-            str(err),
-            exit_code=ExitCode.USAGE,
-            code="policy_invalid",
-            next_step="use production, development or the path of a sound policy file",
-        ) from err
+        raise policy_failure(err) from err
     except SocketTaken as err:
         raise Failure(
             str(err), exit_code=ExitCode.CHECK_FAILED, code=err.code, next_step=next_step

@@ -96,6 +96,15 @@ def test_all_problems_are_found_together(config: StarshadeConfig) -> None:
         assert codes(bad) == ["address_in_use", "policy_not_found", "model_file_unusable"]
 
 
+@pytest.mark.parametrize("key", ["policy", "gateway__deny_file"])
+def test_a_policy_that_cannot_be_used_is_found(
+    config: StarshadeConfig, tmp_path: Path, key: str
+) -> None:
+    damaged = tmp_path / "damaged.toml"
+    damaged.write_bytes(b"\xff")
+    assert codes(altered(config, **{key: str(damaged)})) == ["policy_invalid"]
+
+
 @pytest.mark.parametrize(
     ("model", "code"), [("gpt-17", "model_unknown"), ("./tiny.txt", "model_file_unusable")]
 )
