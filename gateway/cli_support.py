@@ -113,16 +113,25 @@ def database_failure(err: Exception) -> Failure:
     )
 
 
+class _Folder(click.Path):
+    """A folder's path; an empty one is a variable that was not set, not the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("want a path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def config_options(command: _Command) -> _Command:
     """Adds --config, --state-dir and --cache-dir."""
     command = click.option(
         "--cache-dir",
-        type=click.Path(path_type=Path),
+        type=_Folder(path_type=Path),
         help="Folder of the models.  [default: ~/.cache/starshade, or in $XDG_CACHE_HOME]",
     )(command)
     command = click.option(
         "--state-dir",
-        type=click.Path(path_type=Path),
+        type=_Folder(path_type=Path),
         help="Folder of keys, databases and logs.  [default: ~/.local/state/starshade, or in "
         "$XDG_STATE_HOME]",
     )(command)

@@ -83,6 +83,16 @@ def test_output_that_cannot_be_written_is_told_in_words() -> None:
     assert done.stderr.startswith("error: cannot write: No space left on device [internal]\nnext: ")
 
 
+@pytest.mark.parametrize("option", ["--state-dir", "--cache-dir"])
+def test_a_variable_that_was_not_set_names_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["keys", "list", "--state-dir", "state", option, ""])
+    assert (done.exit_code, "want a path" in done.stderr) == (ExitCode.USAGE, True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_all_configuration_problems_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "starshade.toml"
     file.write_text("[gateway]\nport = 0\nprot = 1\n")
