@@ -9,9 +9,7 @@ import heapq
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-
-import tokenizers
-from tokenizers import models
+from ctypes import c_float
 
 from runtime.tokenizer.charsmap import parse_charsmap
 from runtime.weights.errors import MalformedModelError
@@ -20,7 +18,8 @@ SPACE = "▁"
 MAX_CACHED_WORDS = 1 << 14
 MAX_CACHED_CHARS = 32  # of a word; longer ones hardly recur
 _BYTE_VALUES = 256
-_NO_PIECE = "\U0010fffe"  # a noncharacter that stands for the unknown piece
+_UNKNOWN_PENALTY = 10.0  # below the least probable piece
+_MAX_BEGINNING = 16  # characters of a piece whose beginnings are kept; few are longer
 
 
 class SentencePieceNormalizer:
@@ -150,31 +149,64 @@ class SentencePieceBpe:
 
 
 class Unigram:
-    """The most probable segmentation, by HF ``tokenizers``'s Viterbi search."""
+    """The most probable segmentation, found forwards from every character [Viterbi 1967].
+
+    Of equally probable ones it is the library's: sums have single precision, and the first that is
+    found stays.
+    """
 
     def __init__(self, pieces: Pieces) -> None:
         """Raises: MalformedModelError."""
         self._pieces = pieces
-        # Only plain pieces are in the search, so that none of the others is found in a text.
-        self._ids = [-1, *self._pieces.ids.values()]
-        entries = [(_NO_PIECE, 0.0), *self._pieces.scores.items()]
-        if min(map(len, self._pieces.ids), default=0) < 1:
+        if min(map(len, pieces.ids), default=0) < 1:
             raise MalformedModelError("a piece is empty")
-        try:
-            self._model = tokenizers.Tokenizer(models.Unigram(entries, 0, False))
-        except Exception as err:  # the Rust side raises Exception itself
-            raise MalformedModelError("the pieces make no unigram model") from err
+        self._beginnings = {
+            piece[:end]
+            for piece in pieces.ids
+            for end in range(1, min(len(piece), _MAX_BEGINNING + 1))
+        }
+        self._max_chars = max(map(len, pieces.ids), default=1)
+        self._unknown_score = _single(min(pieces.scores.values(), default=0.0) - _UNKNOWN_PENALTY)
 
     def encode(self, text: str, *, is_start: bool, is_end: bool) -> list[int]:
         text = self._pieces.normalizer.normalize(text, is_start=is_start, is_end=is_end)
-        found = self._model.encode(text, add_special_tokens=False)
         token_ids: list[int] = []
-        for index, (start, end) in zip(found.ids, found.offsets, strict=True):
-            if index == 0:
-                token_ids += self._pieces.unknown(text[start:end], token_ids)
+        ids = self._pieces.ids
+        for piece in self._split(text):
+            token_id = ids.get(piece)
+            if token_id is None:
+                token_ids += self._pieces.unknown(piece, token_ids)
             else:
-                token_ids.append(self._ids[index])
+                token_ids.append(token_id)
         return token_ids
+
+    def _split(self, text: str) -> list[str]:
+        """Pieces, and characters that none covers."""
+        starts = [0] * (len(text) + 1)  # of the last piece of the best segmentation up to here
+        best = [0.0] + [-math.inf] * len(text)  # its sum of logarithms
+        for start in range(len(text)):
+            self._go_on_from(start, text, starts, best)
+        pieces, end = [], len(text)
+        while end > 0:
+            pieces.append(text[starts[end] : end])
+            end = starts[end]
+        return pieces[::-1]
+
+    def _go_on_from(self, start: int, text: str, starts: list[int], best: list[float]) -> None:
+        """Try every piece that begins here, or the unknown one."""
+        scores, beginnings, so_far = self._pieces.scores, self._beginnings, best[start]
+        for end in range(start + 1, min(start + self._max_chars, len(text)) + 1):
+            piece = text[start:end]
+            if (score := scores.get(piece)) is None and end == start + 1:
+                score = self._unknown_score
+            if score is not None and (total := _single(so_far + score)) > best[end]:
+                best[end], starts[end] = total, start
+            if piece not in beginnings and end - start <= _MAX_BEGINNING:
+                break
+
+
+def _single(value: float) -> float:
+    return c_float(value).value
 
 
 def piece_bytes(texts: Sequence[str]) -> list[bytes]:
