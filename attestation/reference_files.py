@@ -11,15 +11,21 @@ from pathlib import Path, PurePosixPath
 from attestation.errors import PolicyError
 
 MAX_REFERENCE_FILE_BYTES = 1024 * 1024
+MAX_REFERENCE_BYTES = 8 * MAX_REFERENCE_FILE_BYTES  # of all files that one policy names
 _KEY = "file"
 
 FileReader = Callable[[str], bytes]
 
 
 def folder_reader(folder: Path) -> FileReader:
-    """Reads files of ``folder`` by a relative name that stays inside it, links followed."""
+    """Reads files of ``folder`` by a relative name that stays inside it, links followed.
+
+    For one policy: all that it reads is bounded together.
+    """
+    num_read_bytes = 0
 
     def read(name: str) -> bytes:
+        nonlocal num_read_bytes
         path = PurePosixPath(name)
         is_inside = not path.is_absolute() and ".." not in path.parts and path.parts
         try:
@@ -36,6 +42,9 @@ def folder_reader(folder: Path) -> FileReader:
             raise PolicyError(f"policy: cannot read {name!r}") from err
         if len(data) > MAX_REFERENCE_FILE_BYTES:
             raise PolicyError(f"policy: {name!r} has more than {MAX_REFERENCE_FILE_BYTES} bytes")
+        num_read_bytes += len(data)
+        if num_read_bytes > MAX_REFERENCE_BYTES:
+            raise PolicyError(f"policy: its files have more than {MAX_REFERENCE_BYTES} bytes")
         return data
 
     return read

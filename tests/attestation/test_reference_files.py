@@ -7,7 +7,11 @@ import pytest
 
 from attestation.errors import PolicyError
 from attestation.policy import load_policy, parse_policy
-from attestation.reference_files import folder_reader
+from attestation.reference_files import (
+    MAX_REFERENCE_BYTES,
+    MAX_REFERENCE_FILE_BYTES,
+    folder_reader,
+)
 from attestation.tdx.rules import MeasurementsExpected
 from tests.attestation.test_policy import GOOD
 
@@ -115,6 +119,18 @@ def test_a_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("values/mrtd.txt")
 
     load_policy(_policy(tmp_path, 'mode = "required"\nmrtd = { file = "link" }'))
+
+
+def test_what_all_files_together_hold_is_bounded(tmp_path: Path) -> None:
+    """Few bytes of a policy could name one large file thousands of times."""
+    (tmp_path / "values").write_bytes(b"#" * MAX_REFERENCE_FILE_BYTES)
+    read = folder_reader(tmp_path)
+    for _ in range(MAX_REFERENCE_BYTES // MAX_REFERENCE_FILE_BYTES):
+        read("values")
+
+    with pytest.raises(PolicyError, match=f"more than {MAX_REFERENCE_BYTES} bytes"):
+        read("values")
+    assert len(folder_reader(tmp_path)("values")) == MAX_REFERENCE_FILE_BYTES
 
 
 def test_a_policy_without_a_folder_has_no_files() -> None:
