@@ -106,7 +106,7 @@ class CollateralCache:
         try:
             digest = text(record.get("sha256"), "slot")
             found = CachedObject(
-                data=self._object_path(digest).read_bytes(),
+                data=_read_file(self._object_path(digest), self.max_bytes),
                 fetched_at=utc_time(record.get("fetched_at"), "slot"),
                 origin=text(record.get("origin"), "slot"),
             )
@@ -178,8 +178,7 @@ class CollateralCache:
     def _read(self, path: Path, slot: str) -> JsonObject | None:
         """The record in a file, when it is whole and about this slot."""
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_SLOT_BYTES + 65)
+            data = _read_file(path, MAX_SLOT_BYTES + 65)
             seal, _, body = data.partition(b"\n")
             if seal != hashlib.sha256(body).hexdigest().encode("ascii"):
                 return None
@@ -270,6 +269,14 @@ def _number(value: object) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_NUMBER_DIGITS:
         return int(value)
     raise MalformedEvidence("format", "slot: number")
+
+
+def _read_file(path: Path, max_bytes: int) -> bytes:
+    """At most that many.  Raises: OSError: no file; nobody writes to a pipe in its place."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    with path.open("rb") as file:
+        return file.read(max_bytes)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -112,6 +112,29 @@ def test_a_damaged_file_is_a_miss_and_lowers_no_floor(
     assert _data(cache) == b"object"
 
 
+@pytest.mark.parametrize("damaged", ["objects", "slots"])
+@pytest.mark.parametrize("damage", ["pipe", "loop", "folder", "sparse"])
+def test_what_is_no_file_of_its_size_is_a_miss_and_not_waited_for(
+    tmp_path: Path, damaged: str, damage: str
+) -> None:
+    cache = collateral_cache(tmp_path, max_bytes=1000)
+    _store(cache, b"object")
+    (path,) = (tmp_path / damaged).iterdir()
+    path.unlink()
+    match damage:
+        case "pipe":
+            os.mkfifo(path)
+        case "loop":
+            path.symlink_to(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.touch()
+            os.truncate(path, 1 << 40)
+
+    assert _data(cache) is None
+
+
 def test_an_edited_record_is_no_record(tmp_path: Path) -> None:
     cache = collateral_cache(tmp_path)
     _store(cache, b"object")
