@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from attestation.keyset import ReceiptKey
 from attestation.receipt import (
@@ -33,6 +34,7 @@ from gateway.db import receipts as table
 from gateway.db.receipts import Intent
 from gateway.db.writer import DatabaseWriter, WriterFull
 from gateway.facts import RequestFacts
+from gateway.faults import describe_fault
 from gateway.problems import GatewayError
 from telemetry.metrics import NS_PER_S
 
@@ -184,14 +186,20 @@ class ReceiptBook:
         self._prune_sometimes(intent.opened_ns)
 
     async def find(self, receipt_id: str, principal: Principal) -> bytes:
-        """The signed receipt. Raises: GatewayError `receipt_not_found`, also for another's."""
+        """The signed receipt.
+
+        Raises: GatewayError `receipt_not_found`, also for another's; `receipt_unavailable`.
+        """
         if _ID.fullmatch(receipt_id):
             owner_id, body = self._unstored.get(receipt_id, (None, None))
             if body is not None and owner_id == principal.key_id:
                 return body
-            stored = await asyncio.to_thread(
-                table.find_receipt, self._engine, receipt_id, key_id=principal.key_id
-            )
+            try:
+                stored = await asyncio.to_thread(
+                    table.find_receipt, self._engine, receipt_id, key_id=principal.key_id
+                )
+            except SQLAlchemyError as err:
+                raise unreadable(err) from err
             if stored is not None:
                 return stored
         raise GatewayError("receipt_not_found", "There is no such receipt of this credential.")
@@ -306,4 +314,11 @@ class ReceiptBook:
 def unavailable() -> GatewayError:
     return GatewayError(
         "receipt_unavailable", "Receipts cannot be stored now, so nothing is answered."
+    )
+
+
+def unreadable(err: SQLAlchemyError) -> GatewayError:
+    _log.error("the database cannot be read: %s", describe_fault(err))
+    return GatewayError(
+        "receipt_unavailable", "The database cannot be read now, so nothing is answered."
     )

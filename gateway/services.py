@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 
 from attestation.sampling import sampling_digest
@@ -18,7 +19,7 @@ from gateway.limits import take_place
 from gateway.observe import Tracing
 from gateway.problems import RECEIPT_ID, GatewayError
 from gateway.quotas import Quotas
-from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook
+from gateway.receipts import RECEIPT, OpenReceipt, ReceiptBook, unreadable
 from gateway.registration import WorkerRegistry
 from gateway.relay import Relay
 from gateway.worker.attester import Attester
@@ -60,7 +61,10 @@ async def authenticated(request: Request) -> Principal:
     services = services_of(request)
     given = request.headers.getlist("authorization")
     authorization = given[0] if len(given) == 1 else None
-    principal = await services.authenticator.authenticate(authorization)
+    try:
+        principal = await services.authenticator.authenticate(authorization)
+    except SQLAlchemyError as err:
+        raise unreadable(err) from err
     note_principal(request.scope)
     take_place(request.scope)
     receipt = open_receipt(request)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from telemetry.db.engine import enter_wal, upgrade
@@ -31,12 +31,15 @@ def open_engine(url: str) -> Engine:
     """An engine for `sqlite` or `postgresql+psycopg` URLs; opens no connection yet.
 
     Its exceptions never quote what was to be stored. A server that was restarted is connected to
-    again; one that does not answer is given up after a while. Raises: DriverMissing.
+    again, and so is a file that was replaced; a server that does not answer is given up after a
+    while. Raises: DriverMissing.
     """
     if make_url(url).get_backend_name() == "sqlite":
         engine = create_engine(url, hide_parameters=True)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+        if engine.url.database:
+            _leave_lost_file(engine, Path(engine.url.database))
         return engine
     try:
         engine = create_engine(
@@ -86,6 +89,30 @@ def _configure_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry)
     enter_wal(cursor)
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _leave_lost_file(engine: Engine, path: Path) -> None:
+    """A file that was deleted or replaced takes writes until it is closed, and nobody reads them:
+    each use begins with a look whether the path still leads to it, else the path is opened anew.
+    """
+
+    def note(_connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+        record.info["file"] = _identity(path)
+
+    def check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if record.info["file"] != _identity(path):
+            raise DisconnectionError("the database's file is not there any more")
+
+    event.listen(engine, "connect", note)  # after what makes the file
+    event.listen(engine, "checkout", check)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _text(stored: bytes) -> str:

@@ -1,8 +1,10 @@
 """Does the writer keep what must be kept, and say at once what it could not store?"""
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,42 @@ def test_a_full_disk_loses_nothing_that_is_kept(engine: Engine, full: type[Inser
         assert kept.exception(timeout=PATIENCE_S) is None
         wait_until(lambda: not writer.is_failing)
     assert numbers(engine) == [1]
+
+
+def test_a_file_that_was_deleted_takes_no_writes(tmp_path: Path) -> None:
+    state, kept = tmp_path / "state", tmp_path / "kept"
+    state.mkdir()
+    engine = open_engine(f"sqlite:///{state}/w.db")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE t (n INTEGER UNIQUE)"))
+    with running(make(engine)) as writer:
+        writer.submit(Insert(1)).result(PATIENCE_S)
+        state.rename(kept)
+        with pytest.raises(OperationalError, match="unable to open"):
+            writer.submit(Insert(2), is_kept=False).result(PATIENCE_S)
+        held = writer.submit(Insert(3))
+        wait_until(lambda: writer.has_failed)
+        kept.rename(state)
+        held.result(PATIENCE_S)
+    assert numbers(engine) == [1, 3]
+    engine.dispose()
+
+
+def test_another_file_in_its_place_is_used(tmp_path: Path) -> None:
+    for name in ("w.db", "backup.db"):
+        with closing(sqlite3.connect(tmp_path / name)) as database:
+            database.execute("CREATE TABLE t (n INTEGER UNIQUE)")
+    engine = open_engine(f"sqlite:///{tmp_path}/w.db")
+    assert numbers(engine) == []
+    engine.dispose()  # WAL and index go with the last connection
+    with engine.connect() as kept:
+        (tmp_path / "backup.db").replace(tmp_path / "w.db")
+        kept.close()
+        with engine.begin() as connection:
+            Insert(1)(connection)
+    with closing(sqlite3.connect(tmp_path / "w.db")) as database:
+        assert database.execute("SELECT n FROM t").fetchall() == [(1,)]
+    engine.dispose()
 
 
 def test_what_cannot_be_stored_until_the_end_is_said_to_be_lost(

@@ -246,6 +246,26 @@ def test_a_gateway_without_room_for_receipts_is_not_ready(tmp_path: Path) -> Non
         assert not writer.has_failed
 
 
+def test_without_its_database_a_gateway_answers_nothing(tmp_path: Path) -> None:
+    """A file that was deleted would take receipts that nobody can ever read."""
+    state, kept = tmp_path / "state", tmp_path / "kept"
+    state.mkdir()
+    with running_stack(state) as stack:
+        receipt_id = stack.chat().headers["starshade-receipt"]
+        state.rename(kept)
+        stranger = {"authorization": f"Bearer sk-starshade-{'a' * 43}"}
+        refusals = [
+            stack.chat(),
+            stack.client.get(f"/v1/receipts/{'0' * 32}"),
+            stack.client.get("/v1/models", headers=stranger),
+        ]
+        codes = [(refused.status_code, error_of(refused)["code"]) for refused in refusals]
+        assert codes == [(503, "receipt_unavailable")] * 3
+        kept.rename(state)
+        wait_until(lambda: stack.chat().status_code == 200)
+        assert stack.client.get(f"/v1/receipts/{receipt_id}").status_code == 200
+
+
 def test_nobody_waits_for_ever_for_a_receipt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
