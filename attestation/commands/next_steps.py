@@ -9,6 +9,10 @@ from attestation.commands.render import plain
 from attestation.errors import EvidenceUnavailable, Silence
 
 SIMULATED: Final = "a simulated TEE passes --policy development alone, and protects nothing"
+INCOMPLETE: Final = (
+    "give what is missing by --collateral, or fetch it where the vendors' services can be reached: "
+    "`starshade attest fetch EVIDENCE`; docs/collateral.md"
+)
 _READ: Final = "do not send it anything; docs/attestation.md explains the code"
 _CLOCK: Final = "compare this machine's clock with another; docs/attestation.md explains the code"
 _CLOCK_CODES: Final = frozenset(

@@ -15,6 +15,7 @@ from attestation.certificate import KEY_KINDS, MAX_CERTIFICATE_BYTES, parse_cert
 from attestation.commands.asking import EvidenceSource, ask, require_askable
 from attestation.commands.common import (
     EXIT_INTERNAL,
+    EXIT_UNAVAILABLE,
     FILE,
     UtcTime,
     exit_code,
@@ -24,7 +25,7 @@ from attestation.commands.common import (
     read_opened,
 )
 from attestation.commands.fetching import FetchOptions, client_certificate_options, fetch_options
-from attestation.commands.next_steps import after_refusal, tell_next, tell_no_verdict
+from attestation.commands.next_steps import INCOMPLETE, after_refusal, tell_next, tell_no_verdict
 from attestation.commands.render import show_verdict, tell, tell_internal
 from attestation.endorsement_files import MAX_ENDORSEMENT_BYTES, sort_endorsements
 from attestation.errors import (
@@ -192,6 +193,8 @@ def verify(
     _print(result, as_json=as_json)
     if isinstance(evidence, str) and not result.is_accepted and not as_json:
         tell_next(after_refusal(result.code, policy=result.policy_name))
+    elif exit_code(result) == EXIT_UNAVAILABLE and not as_json:
+        tell_next(INCOMPLETE)
     ctx.exit(exit_code(result))
 
 

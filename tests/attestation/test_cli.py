@@ -131,6 +131,15 @@ def test_a_bare_quote_is_read_in_binary_and_hex(
     assert "report_data: REPORT_DATA is not the value" in stale.output
 
 
+def test_missing_collateral_has_a_next_step(verify: Callable[..., Result]) -> None:
+    command = (FakeTee().quote(bytes(64)), "--policy", "development")
+    told, as_json = verify(*command), verify(*command, "--json")
+
+    assert (told.exit_code, as_json.exit_code) == (40, 40)
+    assert "next:  give what is missing by --collateral" in told.stderr
+    assert as_json.stderr == ""
+
+
 @pytest.mark.parametrize("option", ["--tls-key", "--nras"])
 def test_what_is_given_to_check_is_never_overlooked(
     verify: Callable[..., Result], fake_collateral: str, tmp_path: Path, option: str
