@@ -69,8 +69,11 @@ CASES: dict[str, Callable[[], Library]] = {
 
 @cache
 def pair(name: str) -> tuple[Library, Tokenizer]:
-    library = CASES[name]()
-    contents = folder_contents(library, {"unk_token": "<unk>"})
+    """The library's and ours, both read from the file: reading moves a score's last digit, which
+    decides between equal segmentations.
+    """
+    contents = folder_contents(CASES[name](), {"unk_token": "<unk>"})
+    library = Library.from_buffer(contents["tokenizer.json"])
     return library, Tokenizer(parse_folder_tokenizer(contents))
 
 
