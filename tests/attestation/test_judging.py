@@ -209,8 +209,10 @@ def test_devices_that_a_policy_refuses_are_not_looked_at(kind: Kind, what: str) 
     ("kind", "required", "what"),
     [
         ("quote", "gpu", "GPU evidence"),
+        ("quote", "nras", "NRAS token"),
         ("snp", "nras", "NRAS token"),
         ("azure-snp", "gpu", "GPU evidence"),
+        ("azure-snp", "nras", "NRAS token"),
         ("nitro", "nras", "NRAS token"),
         ("gpu", "nras", "NRAS token"),
         ("nras", "gpu", "GPU evidence"),
@@ -225,7 +227,9 @@ def test_one_part_is_not_all_that_a_policy_requires(kind: Kind, required: str, w
     for tpm in (None, TpmAnswer(attest=b"", signature=b"", nonce=NONCE)):
         result = _judge(kind, evidence, files=files, policy=policy, tpm=tpm)
         assert (result.is_accepted, result.code) == (False, "evidence_missing")
-        assert result.checks[0].reason == f"the policy requires {what} and none came"
+        check = result.checks[0]
+        assert check.name == "evidence_kind"
+        assert check.reason == f"the policy requires {what} and none came"
 
 
 def test_two_devices_are_one_piece_of_evidence() -> None:

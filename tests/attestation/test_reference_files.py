@@ -125,12 +125,17 @@ def test_what_all_files_together_hold_is_bounded(tmp_path: Path) -> None:
     """Few bytes of a policy could name one large file thousands of times."""
     (tmp_path / "values").write_bytes(b"#" * MAX_REFERENCE_FILE_BYTES)
     read = folder_reader(tmp_path)
-    for _ in range(MAX_REFERENCE_BYTES // MAX_REFERENCE_FILE_BYTES):
+    for _ in range(8):
         read("values")
 
     with pytest.raises(PolicyError, match=f"more than {MAX_REFERENCE_BYTES} bytes"):
         read("values")
     assert len(folder_reader(tmp_path)("values")) == MAX_REFERENCE_FILE_BYTES
+
+
+def test_what_the_system_cannot_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"cannot read 'aaa.*: File name too long"):
+        folder_reader(tmp_path)("a" * 300)
 
 
 def test_a_policy_without_a_folder_has_no_files() -> None:
