@@ -107,6 +107,15 @@ def read_opened(file: BinaryIO, max_bytes: int) -> bytes:
         raise click.BadParameter(f"cannot read {file.name}: {err.strerror}") from err
 
 
+def certificate_pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """What --client-cert and --client-key name.  Raises: UsageError for one without the other."""
+    if certificate is not None and key is not None:
+        return certificate, key
+    if certificate is None and key is None:
+        return None
+    raise click.UsageError("--client-cert and --client-key go together")
+
+
 def read_keyset(path: Path) -> JsonObject:
     """The object in a file given by --keyset.  Raises: MalformedEvidence("format")."""
     data = read_bounded(path, MAX_KEYSET_BYTES, option="--keyset")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from attestation.commands.common import FILE
+from attestation.commands.common import FILE, certificate_pair
 from attestation.fetch.cache import default_folder
 from attestation.fetch.config import FetchConfig, Service, load_fetch_config
 from attestation.fetch.endorser import Endorser, open_endorser
@@ -93,10 +93,8 @@ def client_certificate_options(command: Callable[..., R]) -> Callable[..., R]:
         client_key: Path | None,
         **kwargs: Any,
     ) -> R:
-        if (client_cert is None) != (client_key is None):
-            raise click.UsageError("--client-cert and --client-key go together")
-        if client_cert is not None and client_key is not None:
-            fetching = replace(fetching, client_certificate=(client_cert, client_key))
+        if pair := certificate_pair(client_cert, client_key):
+            fetching = replace(fetching, client_certificate=pair)
         return command(*args, fetching=fetching, **kwargs)
 
     shown = "Show this to a gateway that wants a client certificate."

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from attestation.commands.common import certificate_pair
 from attestation.fetch.config import url_problem
 from gateway.cli_support import ExitCode, Failure, config_options, read_config, say
 from gateway.config_rules import loopback_host
@@ -81,15 +82,11 @@ def connect(
         raise click.BadParameter(problem, param_hint="--host")
     if proxy is not None and (problem := url_problem(proxy)):
         raise click.BadParameter(problem, param_hint="--proxy")
-    if (client_cert is None) != (client_key is None):
-        raise click.UsageError("--client-cert and --client-key go together")
+    given = certificate_pair(client_cert, client_key)
     flags = {"policy": policy, "state_dir": state_dir, "cache_dir": cache_dir}
     config = read_config(config_file, flags, default_policy="development")
     if url is None and ca_file is None:
         require_started(config)
-    certificate = None if url else config.paths.client_certificate
-    if client_cert is not None and client_key is not None:
-        certificate = (client_cert, client_key)
     target = Target(
         url=url or base_url(as_it_runs(config)),
         policy=policy or ("production" if url else config.policy),
@@ -97,7 +94,7 @@ def connect(
         mode=cast("Mode | None", mode),
         weights=weights,
         proxy=proxy,
-        client_certificate=certificate,
+        client_certificate=given or (None if url else config.paths.client_certificate),
         collateral_folder=config.paths.collateral_dir,
         key=find_key(key_file, None if url else config),
     )

@@ -17,6 +17,7 @@ from attestation.transport import (
 )
 from gateway.cli_support import ExitCode, Failure
 from gateway.connect.target import Target
+from gateway.preflight import policy_failure
 
 
 def keeper_of(target: Target, *, on_refused: Callable[[EvidenceRefused], None]) -> SessionKeeper:
@@ -36,12 +37,7 @@ def keeper_of(target: Target, *, on_refused: Callable[[EvidenceRefused], None]) 
     except ValueError as err:
         raise click.BadParameter(str(err), param_hint="URL") from err
     except PolicyError as err:
-        raise Failure(
-            str(err),
-            exit_code=ExitCode.USAGE,
-            code=err.code,
-            next_step="use production, development or the path of a sound policy file",
-        ) from err
+        raise policy_failure(err) from err
 
 
 def verify(keeper: SessionKeeper, target: Target) -> Session:
