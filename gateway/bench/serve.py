@@ -1,8 +1,10 @@
 """`starshade bench serve`: what do many streams get, from the engine alone or through a server?
 
-With a URL the server takes turns with the engine in this process, on the same prompts.
+With a URL the server takes turns with the engine in this process, on the same prompts; each begins
+when the machine is quiet.
 """
 
+import secrets
 from pathlib import Path
 
 import click
@@ -15,9 +17,10 @@ from runtime.bench.options import engine_options, read_text, repeat_option, text
 from runtime.bench.prompts import Prompts
 from runtime.bench.report import NotMeasurable, Report, Row
 from runtime.bench.serving import CASES, Sizes, Target
+from runtime.bench.turns import AfterOthers
 
-_SEED = 3
 _DEFAULT_KV_TOKENS = 16_384
+_MAX_SEED = (1 << 31) - 1
 
 
 @click.command()
@@ -46,6 +49,12 @@ _DEFAULT_KV_TOKENS = 16_384
     "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), envvar="SSL_CERT_FILE"
 )
 @click.option("--api-key", envvar="STARSHADE_API_KEY", help="Better from the environment.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, _MAX_SEED),
+    help="Of the made-up prompts; another one in every run if not given, since a server would know "
+    "them from the run before.",
+)
 @text_option
 def serve(
     choice: EngineChoice,
@@ -64,6 +73,7 @@ def serve(
     served_model: str | None,
     ca: Path | None,
     api_key: str | None,
+    seed: int | None,
     text_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -97,12 +107,15 @@ def serve(
                 as_chat=not completions,
             )
         )
-    prompts = Prompts(loaded.tokenizer, seed=_SEED, text=read_text(text_file))
+    seed = secrets.randbelow(_MAX_SEED + 1) if seed is None else seed
+    if len(targets) > 1:
+        targets = [AfterOthers(target) for target in targets]
+    prompts = Prompts(loaded.tokenizer, seed=seed, text=read_text(text_file))
     results: list[Row] = []
     with memory_watched() as memory:
         for name in dict.fromkeys(cases):
             results += CASES[name](targets, prompts, sizes, repeat)
-    settings = {**choice.settings(), "kv_tokens": kv_tokens, "cases": list(cases)}
+    settings = {**choice.settings(), "kv_tokens": kv_tokens, "cases": list(cases), "seed": seed}
     Report(
         command="serve",
         model=loaded.facts(),

@@ -60,6 +60,16 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
+def busy_s() -> float:
+    """Processor seconds of the whole machine since its start; 0 where it does not tell."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 def pss_bytes(pids: Iterable[int]) -> int | None:
     """Memory of these processes, shared pages divided among their users; None if not told."""
     total = 0

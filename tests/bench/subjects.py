@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from runtime.bench.machine import process_tree
+from runtime.bench.machine import busy_s, process_tree
 
 PREFILL_TOKENS = (128, 512, 2048)
 DECODE_CONTEXTS = (128, 1024)
@@ -76,16 +76,6 @@ def parse_json(output: str, what: str) -> Any:
         return json.loads(output)
     except ValueError as err:
         raise PeerFailed(f"{what} printed no JSON") from err
-
-
-def busy_s() -> float:
-    """Processor seconds of the whole machine since its start; 0 where it does not tell."""
-    try:
-        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    except OSError:
-        return 0.0
-    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def children_s() -> float:
