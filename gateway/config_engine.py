@@ -31,7 +31,14 @@ class EngineSettings:
             "Longest a step may take on account of prompts while answers are being streamed.",
             rules.between(1, 60_000),
         ),
-    ] = 100
+    ] = 120
+    batch_invariant: Annotated[
+        bool,
+        Key(
+            "Whether no answer depends on what else is computed with it, not by a rounding error. "
+            "Requests with a seed never do; without it many streams are faster."
+        ),
+    ] = False
     max_draft_tokens: Annotated[
         int,
         Key(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runtime.plan import Float32Array, Int32Array, Int64Array
+from runtime.plan import BoolArray, Float32Array, Int32Array, Int64Array
 
 def isas() -> tuple[str, ...]:
     """Those usable on this CPU, the best first: avx512amx, avx512vnni, avx512, avx2, portable."""
@@ -24,10 +24,10 @@ class Cpu:
     def isa(self) -> str: ...
     @property
     def takes_bf16(self) -> bool:
-        """Whether ``matmul`` has a mode "bf16", in which prompts are multiplied."""
+        """Whether ``matmul`` has a mode "bf16"."""
 
 class Matrix:
-    """Weights packed for the kernels, every ggml type exactly; immutable."""
+    """Weights packed for the kernels, every ggml type exactly; immutable but for ``rotate``."""
 
     @staticmethod
     def pack(cpu: Cpu, ggml_type: int, data: Any, num_rows: int, num_cols: int) -> Matrix:
@@ -60,14 +60,25 @@ class Matrix:
     def takes_int8(self) -> bool:
         """Packed integers take int8 activations; plain numbers only float32 ones."""
 
+    @property
+    def takes_rotated(self) -> bool: ...
+    @property
+    def rotated_bytes(self) -> int: ...
+    def rotate(self, cpu: Cpu) -> None:
+        """Add a form for the mode "rotated", a byte for each weight, which suits many rows.
+
+        Plain numbers, and CPUs without tiles, have none.
+        """
+
     def dequantize_row(self, row: int, out: Any) -> None:
         """Fill ``out`` (num_cols,) float32.  Raises: ValueError when it does not fit."""
 
 def matmul(cpu: Cpu, matrix: Matrix, x: Any, out: Any, mode: str, *, add: bool = False) -> None:
     """``out`` (T, rows) = or += ``x`` (T, cols) times the matrix transposed; float32.
 
-    ``mode`` "int8" quantizes ``x`` in groups of 32 first, "bf16" rounds it and the weights, "f32"
-    does neither. The GIL is released.
+    ``mode`` "int8" quantizes ``x`` in groups of 32 first, "bf16" rounds it and the weights,
+    "rotated" turns both and quantizes them in parts of up to 576, "f32" does nothing. The GIL is
+    released.
 
     Raises: ValueError for another mode or shapes that do not fit; TypeError for another layout.
     """
@@ -124,10 +135,12 @@ class KvPool:
         softcap: float = 0.0,
         window: int = 0,
         of_prompts: bool = False,
+        in_bulk: bool = False,
     ) -> None:
         """Fill ``out`` (T, H, D) as ``runtime.kernels.paged_attention`` says; float32.
 
-        ``of_prompts``: by the kernel that prompts take, which is another where there are tiles.
+        ``of_prompts``: by the kernel that prompts take, which is another where there are tiles;
+        ``in_bulk``: as sequences that may depend on each other.
 
         Raises: ValueError when arrays contradict each other; IndexError for unknown blocks.
         """
@@ -220,6 +233,7 @@ class Model:
         query_starts: Int32Array,
         context_lens: Int32Array,
         prompt_lens: Int32Array,
+        batch_invariant: BoolArray,
         block_tables: Int32Array,
         slots: Int64Array,
         logits_rows: Int32Array,

@@ -30,9 +30,11 @@ class EngineConfig:
     sequences and all their drafts are at most ``max_draft_rows``: about the number of rows from
     which on each costs its full share of a step. The output is the same for any values.
 
-    With ``batch_invariant`` only a runner is taken that promises (``is_batch_invariant``) the same
-    logits for a token, bit by bit, whatever else the step computes and however its prompt was cut:
-    then a request's output is a function of itself alone, greedy ties and near-ties included.
+    With ``batch_invariant`` only a runner is taken that can promise (``is_batch_invariant``) the
+    same logits for a token, bit by bit, whatever else the step computes and however its prompt was
+    cut: then a request's output is a function of itself alone, greedy ties and near-ties included.
+    Without it that holds, with such a runner, for requests that bring a seed; others may be
+    computed in another way where there are many.
 
     Raises: InvalidConfig, naming every problem at once.
     """
@@ -42,7 +44,7 @@ class EngineConfig:
     max_batch_tokens: int = 512
     max_sequences: int = 64
     max_waiting: int = 256
-    itl_target_s: float = 0.1
+    itl_target_s: float = 0.12
     itl_stretch: float = 2.2
     min_prefill_tokens: int = 8
     output_quantile: float = 0.9

@@ -78,6 +78,7 @@ class Embedder:
                 query_starts=np.array([0, stop - start], np.int32),
                 context_lens=np.array([stop], np.int32),
                 prompt_lens=np.array([num_tokens], np.int32),
+                batch_invariant=np.array([True]),
                 block_tables=np.arange(-(-stop // _BLOCK_SIZE), dtype=np.int32)[None],
                 slot_mapping=positions.astype(np.int64),
                 logits_rows=wanted - np.int32(start),

@@ -161,6 +161,7 @@ class Engine:
                 request,
                 rng_seed=seed,
                 max_output_tokens=min(sampling.max_tokens, self.max_context_tokens - num_tokens),
+                is_batch_invariant=self._config.batch_invariant or sampling.seed is not None,
             ),
             output=OutputText(
                 sampling,

@@ -111,7 +111,7 @@ class NativeLogits:
 class NativeRunner:
     """Runs steps for one engine; owned by one thread."""
 
-    is_batch_invariant = True  # a row's sums have one order, in every tile and company
+    is_batch_invariant = True  # for sequences that ask: their sums have one order in any company
 
     def __init__(
         self,
@@ -159,6 +159,7 @@ class NativeRunner:
             plan.query_starts,
             plan.context_lens,
             plan.prompt_lens,
+            plan.batch_invariant,
             plan.block_tables,
             plan.slot_mapping,
             plan.logits_rows,

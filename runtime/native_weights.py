@@ -5,6 +5,7 @@ norms and biases.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -41,6 +42,9 @@ _MATRICES = {
     "gate_up": ("ffn_gate", "ffn_up"),
     "down": ("ffn_down",),
 }
+# Those whose rounding costs least for the time that it saves: queries and keys, rounded so, cost as
+# much as all of these.
+_ROTATED = ("attention_output", "gate_up", "down")
 _NORMS = {"attention_norm": "attn_norm", "ffn_norm": "ffn_norm"}
 _POST_NORMS = {"post_attention_norm": "post_attention_norm", "post_ffn_norm": "post_ffw_norm"}
 _HEAD_NORMS = {"q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
@@ -124,6 +128,9 @@ class _Packer:
             name: [self.matrix(f"{prefix}{part}.weight", *self._shapes[part]) for part in parts]
             for name, parts in _MATRICES.items()
         }
+        if index + 1 < config.num_layers:  # nothing makes up for what the last one rounds
+            for matrix in chain.from_iterable(matrices[name] for name in _ROTATED):
+                matrix.rotate(self._cpu)
         widths = dict.fromkeys(_NORMS, config.hidden_size)
         names = dict(_NORMS)
         if config.post_norms:

@@ -64,6 +64,7 @@ def build_plan(rows: Rows[ScheduledRow], *, block_size: int) -> StepPlan:
         query_starts=query_starts,
         context_lens=context_array,
         prompt_lens=np.array([row.sequence.num_prompt_tokens for row in rows], dtype=np.int32),
+        batch_invariant=np.array([row.sequence.is_batch_invariant for row in rows], dtype=np.bool_),
         block_tables=tables,
         slot_mapping=slots,
         logits_rows=np.array(logits_rows, dtype=np.int32),

@@ -126,6 +126,7 @@ class Sequence:
         "first_scheduled_ns",
         "first_token_ns",
         "is_aged",
+        "is_batch_invariant",
         "max_output_tokens",
         "num_computed_tokens",
         "num_overtakes",
@@ -140,11 +141,17 @@ class Sequence:
     )
 
     def __init__(
-        self, request: GenerationRequest, *, rng_seed: int, max_output_tokens: int
+        self,
+        request: GenerationRequest,
+        *,
+        rng_seed: int,
+        max_output_tokens: int,
+        is_batch_invariant: bool = True,
     ) -> None:
         self.request = request
         self.rng_seed = rng_seed & ((1 << SEED_BITS) - 1)
         self.max_output_tokens = max_output_tokens
+        self.is_batch_invariant = is_batch_invariant  # its tokens depend on no other sequence
         self.status = SequenceStatus.WAITING
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_computed_tokens = 0

@@ -247,6 +247,7 @@ def load_model_engine(
             max_batch_tokens=settings.max_batch_tokens,
             max_sequences=settings.max_sequences,
             itl_target_s=settings.itl_target_ms / 1000,
+            batch_invariant=settings.batch_invariant,
             max_draft_tokens=settings.max_draft_tokens,
             max_draft_rows=settings.max_draft_rows,
             model_sha256=model.weights_sha256,

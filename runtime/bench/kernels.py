@@ -71,17 +71,24 @@ def kernels(
         layers, head = _pack(cpu, config, source)
         del source
         name = checkpoint.name
+    for matrix in layers:
+        matrix.rotate(cpu)
     layers_bytes = sum(matrix.num_bytes for matrix in layers)
     limits = measure_limits(cpu, num_bytes=max(_MIN_READ_BYTES, layers_bytes))
     results: list[Row] = []
     for part, matrices in (("layers", layers), ("head", [head])):
         num_weights = sum(matrix.num_rows * matrix.num_cols for matrix in matrices)
-        num_bytes = sum(matrix.num_bytes for matrix in matrices)
         takes_int8 = all(matrix.takes_int8 for matrix in matrices)
         modes = [choice.precision if takes_int8 else "f32"]
-        if modes == ["int8"] and cpu.takes_bf16:  # prompts are multiplied so
-            modes.append("bf16")
+        if modes == ["int8"] and cpu.takes_bf16:  # many rows are multiplied so
+            modes += ["bf16"]
+        if modes[0] == "int8" and all(matrix.takes_rotated for matrix in matrices):
+            modes += ["rotated"]
         for num_rows, mode in product(rows, modes):
+            num_bytes = sum(
+                matrix.rotated_bytes if mode == "rotated" else matrix.num_bytes
+                for matrix in matrices
+            )
             seconds = _native.time_matmul(cpu, matrices, num_rows, mode, repeat + _WARM_UP)
             results.append(
                 kernel_row(

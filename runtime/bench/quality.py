@@ -23,6 +23,7 @@ from runtime.plan import Float32Array, StepPlan
 
 _WINDOW = 512
 _CHUNK = 128
+_BULK_SEQUENCES = 8  # so many at once go together, where the runner has a way for it
 _REFERENCES = Path("model", "smollm2-greedy.json")
 
 
@@ -79,17 +80,24 @@ def quality(
     for each in choices:
         loaded = load_for_bench(each)
         facts = loaded.facts()
-        row: dict[str, Cell] = {"precision": each.precision, "kv_dtype": each.kv_dtype}
-        if text_file is not None:
-            text = text_file.read_text("utf-8")
-            token_ids = loaded.tokenizer.encode(text, special=False)
-            runner = loaded.runner_for(window)
-            row |= perplexity_cells(runner, token_ids, window, chunk, max_windows)
-        if references_file is not None:
-            references = load_references(references_file, weights_sha256=loaded.weights_sha256)
-            runner = loaded.runner_for(max(len(each.token_ids) for each in references))
-            row |= agreement_cells(runner, references, chunk)
-        results.append(row)
+        for in_bulk in (False, True) if each.precision == "int8" else (False,):
+            row: dict[str, Cell] = {
+                "precision": each.precision,
+                "kv_dtype": each.kv_dtype,
+                "generated": "in bulk" if in_bulk else "alone",
+            }
+            if text_file is not None:
+                text = text_file.read_text("utf-8")
+                token_ids = loaded.tokenizer.encode(text, special=False)
+                runner = loaded.runner_for(window)
+                row |= perplexity_cells(
+                    runner, token_ids, window, chunk, max_windows, in_bulk=in_bulk
+                )
+            if references_file is not None:
+                references = load_references(references_file, weights_sha256=loaded.weights_sha256)
+                runner = loaded.runner_for(max(len(each.token_ids) for each in references))
+                row |= agreement_cells(runner, references, chunk, in_bulk=in_bulk)
+            results.append(row)
     Report(
         command="quality",
         model=facts,
@@ -113,6 +121,8 @@ def perplexity_cells(
     window: int,
     chunk: int,
     max_windows: int | None = None,
+    *,
+    in_bulk: bool = False,
 ) -> dict[str, Cell]:
     """exp of the mean negative log likelihood of the scored tokens, in float64.
 
@@ -124,7 +134,9 @@ def perplexity_cells(
     total, num_scored = 0.0, 0
     for start in range(0, num_windows * window, window):
         ids = token_ids[start : start + window]
-        parts = logits_of(runner, ids, prompt_len=0, first_row=window // 2, chunk=chunk)
+        parts = logits_of(
+            runner, ids, prompt_len=0, first_row=window // 2, chunk=chunk, in_bulk=in_bulk
+        )
         for row, logits in parts:
             wanted = np.array(ids[row + 1 : row + 1 + len(logits)], np.intp)
             scored = logits[: len(wanted)]  # what follows the last token is not known
@@ -147,7 +159,7 @@ def log_likelihoods(logits: Float32Array, token_ids: np.ndarray) -> np.ndarray:
 
 
 def agreement_cells(
-    runner: AnyRunner, references: Sequence[Reference], chunk: int
+    runner: AnyRunner, references: Sequence[Reference], chunk: int, *, in_bulk: bool = False
 ) -> dict[str, Cell]:
     """Positions with the same best token, and the reference's margins where it is another."""
     missed: list[float] = []
@@ -156,7 +168,12 @@ def agreement_cells(
         length = len(each.prompt_ids)
         first = length - 1
         parts = logits_of(
-            runner, each.token_ids[:-1], prompt_len=length, first_row=first, chunk=chunk
+            runner,
+            each.token_ids[:-1],
+            prompt_len=length,
+            first_row=first,
+            chunk=chunk,
+            in_bulk=in_bulk,
         )
         for row, logits in parts:
             best = logits.argmax(axis=1)
@@ -176,19 +193,26 @@ def agreement_cells(
 
 
 def logits_of(
-    runner: AnyRunner, token_ids: Sequence[int], *, prompt_len: int, first_row: int, chunk: int
+    runner: AnyRunner,
+    token_ids: Sequence[int],
+    *,
+    prompt_len: int,
+    first_row: int,
+    chunk: int,
+    in_bulk: bool = False,
 ) -> Iterator[tuple[int, Float32Array]]:
     """Logits of the rows from ``first_row`` on: first row and (S, V) of each step that has some.
 
     The sequence takes the runner's blocks from the first on. Its first ``prompt_len`` tokens are
-    computed as a prompt, the others as if they had been generated.
+    computed as a prompt, the others as if they had been generated: each alone, or ``in_bulk`` as
+    where many sequences are computed at once.
     """
     table = np.arange(-(-len(token_ids) // runner.block_size), dtype=np.int32)
     for start in range(0, len(token_ids), chunk):
         end = min(start + chunk, len(token_ids))
         rows = range(max(first_row, start), end)
         logits = runner.run(
-            _plan(token_ids, prompt_len, start, end, rows, table, runner.block_size)
+            _plan(token_ids, prompt_len, start, end, rows, table, runner.block_size, in_bulk)
         )
         if len(rows):
             yield rows[0], np.asarray(getattr(logits, "rows", logits), np.float32)
@@ -202,16 +226,21 @@ def _plan(
     rows: range,
     table: np.ndarray,
     block_size: int,
+    in_bulk: bool,
 ) -> StepPlan:
+    """In bulk as several sequences that go on with each other, in the same blocks."""
     positions = np.arange(start, end, dtype=np.int32)
     used = table[: -(-end // block_size)]
+    num_parts = min(_BULK_SEQUENCES, end - start) if in_bulk else 1
+    cuts = np.array([(end - start) * part // num_parts for part in range(num_parts + 1)], np.int32)
     return StepPlan(
         token_ids=np.array(token_ids[start:end], dtype=np.int32),
         positions=positions,
-        query_starts=np.array([0, end - start], dtype=np.int32),
-        context_lens=np.array([end], dtype=np.int32),
-        prompt_lens=np.array([prompt_len], dtype=np.int32),
-        block_tables=used[None, :].copy(),
+        query_starts=cuts,
+        context_lens=cuts[1:] + np.int32(start),
+        prompt_lens=np.full(num_parts, prompt_len, dtype=np.int32),
+        batch_invariant=np.full(num_parts, not in_bulk),
+        block_tables=np.tile(used, (num_parts, 1)),
         slot_mapping=positions.astype(np.int64),
         logits_rows=np.array(rows, dtype=np.int32) - np.int32(start),
     )

@@ -44,13 +44,13 @@ class TileProducts {
   ~TileProducts() { _tile_release(); }
   TileProducts(const TileProducts&) = delete;
 
-  void score(const Keys& chunk) const {
+  void score(const Keys& chunk, const Keys&) const {
     for (int row = 0; row < tile_.rows; row += rows_) {
       for (int t = 0; t < chunk.num_tiles; t += 4) score_block(chunk, row, t);
     }
   }
 
-  void add(Keys& chunk, const int* num_seen) const {
+  void add(Keys& chunk, const Keys&, const int* num_seen) const {
     for (int t = 0; t < chunk.num_tiles; ++t) {
       if (num_seen[t] > 0 && num_seen[t] < kTileTokens) hide_rest(chunk, t, num_seen[t]);
     }

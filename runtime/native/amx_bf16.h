@@ -54,13 +54,6 @@ inline void widen(const PackedTiles& tiles, int64_t tile, int64_t first, int64_t
   }
 }
 
-// Tiles 0-3 are sums (rows x 16 outputs), 4-5 activations (rows x 32 inputs), 6-7 weights.
-inline void configure_bf16() {
-  TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) config.set(tile, kTileRows, 64);
-  config.load();
-}
-
 // Sums of 32 rows x 32 outputs, or of the first 16 rows alone, over `num_inputs` inputs; added to
 // what is there.
 template <bool BOTH>
@@ -94,8 +87,6 @@ inline void multiply_square(const uint16_t* x, int64_t x_stride, const Strip& st
   if (BOTH) _tile_stored(2, low, out_bytes);
   if (BOTH) _tile_stored(3, low + kLanes, out_bytes);
 }
-
-constexpr int kSide = 2 * kTileRows;  // of a square
 
 // A square of which `out` has only some rows and outputs, by way of `room`.
 inline void multiply_edge(const uint16_t* x, int64_t x_stride, const Strip& strip,
@@ -138,7 +129,7 @@ void bf16_tiles(const MatmulArgs& args) {
   alignas(64) float room[kSide * kSide] = {};
   const int64_t groups = args.tiles.num_inputs / kGroup;
   const int64_t parts = (args.tiles.num_inputs + kMostStripInputs - 1) / kMostStripInputs;
-  configure_bf16();
+  configure_squares();
   for (int64_t tile = args.first_tile; tile < args.end_tile; tile += kStripTiles) {
     const int64_t left = args.tiles.num_outputs - tile * kLanes;
     const int64_t own = (args.end_tile - tile) * kLanes, most = own < left ? own : left;
@@ -153,15 +144,6 @@ void bf16_tiles(const MatmulArgs& args) {
     }
   }
   _tile_release();
-}
-
-// To the nearest, ties to even.
-inline void round_row(const float* x, const QuantizedRows& q, int64_t row) {
-  uint16_t* to = q.bf16 + row * q.num_inputs;
-  for (int64_t k = 0; k < q.num_inputs; k += kGroup) {
-    const __m512 low = (__m512)load(x + k), high = (__m512)load(x + k + kLanes);
-    _mm512_storeu_si512(to + k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-  }
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-constexpr int kTileRows = 16;  // of a register, at most; each of up to 64 bytes
+constexpr int kTileRows = 16;         // of a register, at most; each of up to 64 bytes
+constexpr int kSide = 2 * kTileRows;  // of a square of products
 
 // [Intel SDM vol. 1 sec. 18.2, TILECFG]
 struct alignas(64) TileConfig {
@@ -26,6 +27,13 @@ struct alignas(64) TileConfig {
     _tile_loadconfig(this);
   }
 };
+
+// Tiles 0-3 are sums of a square (16 rows x 16 outputs each), 4-5 activations, 6-7 weights.
+inline void configure_squares() {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) config.set(tile, kTileRows, 64);
+  config.load();
+}
 
 }  // namespace
 }  // namespace STARSHADE_ISA

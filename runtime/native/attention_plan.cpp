@@ -7,6 +7,8 @@ namespace {
 
 // Sequences with more rows than this have tasks enough.
 constexpr std::int32_t kSplitQueries = 8;
+// From so many (query, head) rows in bulk on tiles take less than vectors.
+constexpr std::int32_t kTileRowsInBulk = 12;
 
 }  // namespace
 
@@ -50,7 +52,8 @@ void AttentionPlan::add_whole(const SequenceRows& sequence, std::int32_t first, 
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
     tasks_.push_back({sequence.block_ids, sequence.first_row + first, nullptr, end - first,
                       first_position, kv_head, first_tile_of(first_position),
-                      tile_of(sequence.first_position + end - 1) + 1, sequence.is_prompt, nullptr});
+                      tile_of(sequence.first_position + end - 1) + 1, sequence.is_prompt,
+                      sequence.is_bulk && !sequence.is_prompt, nullptr});
     lists_at_.push_back(-1);
   }
 }
@@ -90,7 +93,11 @@ void AttentionPlan::share(const StepRows& rows, const Part& part) {
   const std::int32_t* blocks = blocks_of(part);
   const std::int32_t num_blocks =
       (part.end_tile - 1) / layout_.tiles() - part.first_tile / layout_.tiles() + 1;
+  const auto is_bulk = [&](const Part& one) {
+    return rows.sequences[std::size_t(one.queries[0].sequence)].is_bulk;
+  };
   for (Part& other : shared_) {
+    if (is_bulk(other) != is_bulk(part)) continue;
     if (other.index != part.index || !std::equal(blocks, blocks + num_blocks, blocks_of(other))) {
       continue;
     }
@@ -108,10 +115,12 @@ void AttentionPlan::add_part(const StepRows& rows, const Part& part) {
     const SequenceRows& sequence = rows.sequences[std::size_t(query.sequence)];
     first_position = std::min(first_position, sequence.first_position);
   }
+  const auto num_queries = std::int32_t(part.queries.size());
+  const bool by_tiles =
+      first.is_prompt || (first.is_bulk && num_queries * group_ >= kTileRowsInBulk);
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
-    tasks_.push_back({first.block_ids, 0, nullptr, std::int32_t(part.queries.size()),
-                      first_position, kv_head, part.first_tile, part.end_tile, first.is_prompt,
-                      nullptr});
+    tasks_.push_back({first.block_ids, 0, nullptr, num_queries, first_position, kv_head, part.first_tile,
+                      part.end_tile, by_tiles, first.is_bulk && !first.is_prompt, nullptr});
     lists_at_.push_back(std::int64_t(query_rows_.size()));
     for (const Query& query : part.queries) {
       const SequenceRows& sequence = rows.sequences[std::size_t(query.sequence)];

@@ -48,7 +48,7 @@ void write(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const std::int64_t,
 // A step of such sequences, of which only the attention matters.
 StepRows rows_of(const KvPool& pool, Array<const std::int32_t, 1> query_starts,
                  Array<const std::int32_t, 1> context_lens,
-                 Array<const std::int32_t, 2> block_tables, bool of_prompts) {
+                 Array<const std::int32_t, 2> block_tables, bool of_prompts, bool in_bulk) {
   const std::size_t num_sequences = context_lens.shape(0);
   require(query_starts.shape(0) == num_sequences + 1 && block_tables.shape(0) == num_sequences,
           "query_starts needs one entry more, block_tables as many");
@@ -68,10 +68,13 @@ StepRows rows_of(const KvPool& pool, Array<const std::int32_t, 1> query_starts,
   }
   StepRows rows;
   const std::vector<std::int32_t> no_prompts(num_sequences);
+  const auto batch_invariant = std::make_unique<bool[]>(num_sequences);
+  std::fill_n(batch_invariant.get(), num_sequences, !in_bulk);
   rows.take({zeros.data(), positions.data(), slots.data(), query_starts.data(), context_lens.data(),
-             of_prompts ? context_lens.data() : no_prompts.data(), block_tables.data(), nullptr, num_tokens, std::int64_t(num_sequences),
+             of_prompts ? context_lens.data() : no_prompts.data(), batch_invariant.get(),
+             block_tables.data(), nullptr, num_tokens, std::int64_t(num_sequences),
              std::int64_t(block_tables.shape(1)), 0},
-            {1, pool.num_blocks(), block_size, std::int64_t{1} << 30});
+            {1, pool.num_blocks(), block_size, std::int64_t{1} << 30, in_bulk});
   return rows;
 }
 
@@ -79,7 +82,7 @@ StepRows rows_of(const KvPool& pool, Array<const std::int32_t, 1> query_starts,
 void attend(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const float, 3> q,
             Array<const std::int32_t, 1> query_starts, Array<const std::int32_t, 1> context_lens,
             Array<const std::int32_t, 2> block_tables, Array<float, 3> out, float scale,
-            float softcap, std::int32_t window, bool of_prompts) {
+            float softcap, std::int32_t window, bool of_prompts, bool in_bulk) {
   const KvLayout& layout = pool.layout();
   const auto num_heads = std::int32_t(q.shape(1)), head_dim = layout.head_dim;
   require(layer >= 0 && layer < layout.num_layers, "the layer is out of range");
@@ -88,7 +91,7 @@ void attend(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const float, 3> q,
   for (std::size_t axis = 0; axis < 3; ++axis) {
     require(out.shape(axis) == q.shape(axis), "out has the shape of q");
   }
-  const StepRows rows = rows_of(pool, query_starts, context_lens, block_tables, of_prompts);
+  const StepRows rows = rows_of(pool, query_starts, context_lens, block_tables, of_prompts, in_bulk);
   require(std::int64_t(q.shape(0)) == rows.num_tokens(), "q has other rows than the step");
   AttentionPlan plan;
   plan.make(rows, layout, num_heads, window);
@@ -104,7 +107,7 @@ void attend(KvPool& pool, Cpu& cpu, std::int32_t layer, Array<const float, 3> q,
   cpu.threads.run_all([&](std::size_t, std::size_t) {
     LineVector<std::uint8_t> scratch(scratch_bytes);
     for (std::size_t task; (task = next.fetch_add(1)) < plan.tasks().size();) {
-      cpu.isa.attention_for(plan.tasks()[task])(args, plan.tasks()[task], scratch.data());
+      cpu.isa.attention_for(plan.tasks()[task])(args, plan.tasks()[task], nullptr, scratch.data());
     }
   });
   for (std::int64_t row = 0; row < rows.num_tokens(); ++row) {
@@ -136,7 +139,7 @@ void bind_kv(nb::module_& module) {
            "values"_a.noconvert())
       .def("attend", &attend, "cpu"_a, "layer"_a, "q"_a.noconvert(), "query_starts"_a.noconvert(),
            "context_lens"_a.noconvert(), "block_tables"_a.noconvert(), "out"_a.noconvert(),
-           "scale"_a, "softcap"_a = 0.0f, "window"_a = 0, "of_prompts"_a = false);
+           "scale"_a, "softcap"_a = 0.0f, "window"_a = 0, "of_prompts"_a = false, "in_bulk"_a = false);
   module.def(
       "kv_block_bytes",
       [](std::int32_t num_layers, std::int32_t num_kv_heads, std::int32_t head_dim,

@@ -39,20 +39,34 @@ Matrix pack(Cpu& cpu, std::int32_t ggml_type, Bytes data, std::int64_t num_rows,
   return stack(cpu, {{ggml_type, data, num_rows}}, num_cols);
 }
 
+void rotate(Matrix& matrix, Cpu& cpu) {
+  nb::gil_scoped_release released;
+  matrix.rotate(cpu.isa.matmul, cpu.arena, cpu.threads);
+}
+
 void dequantize_row(const Matrix& matrix, std::int64_t row, Array<float, 1> out) {
   require(row >= 0 && row < matrix.num_rows(), "the row is out of range");
   require(std::int64_t(out.shape(0)) == matrix.num_cols(), "out has another width");
   matrix.dequantize_row(row, out.data());
 }
 
-enum class Mode { f32, int8, bf16 };
+// How `mode` multiplies: float32 rows, or others in some form.
+struct Mode {
+  bool is_f32 = true;
+  Form form = Form::groups;
+};
 
 Mode mode_named(const std::string& name, const Matrix& matrix, const Cpu& cpu) {
-  require(name == "f32" || name == "int8" || name == "bf16", "mode is int8, bf16 or f32");
-  if (name == "f32") return Mode::f32;
-  require(matrix.takes_int8(), "only packed integers take int8 or bf16 activations");
-  require(name == "int8" || cpu.isa.matmul.multiply_bf16 != nullptr, "this ISA has no bf16 products");
-  return name == "int8" ? Mode::int8 : Mode::bf16;
+  if (name == "f32") return {};
+  require(name == "int8" || name == "bf16" || name == "rotated", "mode is int8, bf16, rotated or f32");
+  require(matrix.takes_int8(), "only packed integers take other activations than float32");
+  if (name == "int8") return {false, Form::groups};
+  if (name == "bf16") {
+    require(cpu.isa.matmul.multiply_bf16 != nullptr, "this ISA has no bf16 products");
+    return {false, Form::bf16};
+  }
+  require(matrix.takes_rotated(), "the matrix has no rotated form");
+  return {false, Form::rotated};
 }
 
 // One product by the whole pool; called inside run_all by every thread.
@@ -68,18 +82,17 @@ struct Product {
   void run(const Matrix& matrix, Mode mode, std::size_t thread, std::size_t num_threads) const {
     const TileRange tiles = share(matrix.num_tiles(), thread, num_threads);
     const MatmulKernels& kernels = cpu.isa.matmul;
-    if (mode == Mode::f32) {
+    if (mode.is_f32) {
       multiply_f32(kernels, matrix, x, x_stride, num_rows, tiles, out, out_stride, epilogue);
       return;
     }
     const QuantizedRows rows = quantized.rows(matrix.num_cols());
-    const QuantizeRow take = mode == Mode::int8 ? kernels.quantize_row : kernels.round_row;
+    const QuantizeRow take = rounding(kernels, mode.form);
     for (auto row = std::int64_t(thread); row < num_rows; row += std::int64_t(num_threads)) {
       take(x + row * x_stride, rows, row);
     }
     cpu.threads.barrier();
-    const auto multiply = mode == Mode::int8 ? multiply_int8 : multiply_bf16;
-    multiply(kernels, matrix, rows, num_rows, tiles, out, out_stride, epilogue);
+    multiply_narrow(kernels, mode.form, matrix, rows, num_rows, tiles, out, out_stride, epilogue);
   }
 };
 
@@ -112,7 +125,7 @@ void quantize(Cpu& cpu, Array<const float, 2> x, Array<std::int8_t, 2> codes,
   std::vector<float> scaled_sums(scales.size());
   std::vector<std::int32_t> half_sums(scales.size());
   const QuantizedRows rows{codes.data(), scales.data(),    scaled_sums.data(),
-                           sums.data(),  half_sums.data(), nullptr, num_cols};
+                           sums.data(),  half_sums.data(), nullptr, num_cols, {}};
   for (std::int64_t row = 0; row < num_rows; ++row) {
     cpu.isa.matmul.quantize_row(x.data() + row * num_cols, rows, row);
   }
@@ -124,7 +137,7 @@ std::vector<double> time_matmul(Cpu& cpu, const std::vector<const Matrix*>& matr
   require(num_rows >= 1 && num_rows <= kMaxTimedRows, "num_rows is out of range");
   require(num_passes >= 1 && num_passes <= kMaxPasses, "num_passes is out of range");
   std::int64_t most_in = 0, most_out = 0;
-  Mode form = Mode::f32;
+  Mode form;
   for (const Matrix* matrix : matrices) {
     form = mode_named(mode, *matrix, cpu);
     most_in = std::max(most_in, matrix->num_cols());
@@ -163,6 +176,9 @@ void bind_matmul(nb::module_& module) {
       .def_prop_ro("num_cols", &Matrix::num_cols)
       .def_prop_ro("num_bytes", &Matrix::num_bytes)
       .def_prop_ro("takes_int8", &Matrix::takes_int8)
+      .def_prop_ro("rotated_bytes", &Matrix::rotated_bytes)
+      .def_prop_ro("takes_rotated", &Matrix::takes_rotated)
+      .def("rotate", &rotate, "cpu"_a)
       .def("dequantize_row", &dequantize_row, "row"_a, "out"_a.noconvert());
   module.def("matmul", &matmul, "cpu"_a, "matrix"_a, "x"_a.noconvert(), "out"_a.noconvert(),
              "mode"_a, nb::kw_only(), "add"_a = false);

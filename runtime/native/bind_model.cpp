@@ -96,13 +96,15 @@ void new_model(Model* self, Cpu& cpu, const WeightsBuilder& weights, std::int64_
 }
 
 void step(Model& model, Ints token_ids, Ints positions, Ints query_starts, Ints context_lens,
-          Ints prompt_lens, Array<const std::int32_t, 2> block_tables, Array<const std::int64_t, 1> slots,
+          Ints prompt_lens, Array<const bool, 1> batch_invariant,
+          Array<const std::int32_t, 2> block_tables, Array<const std::int64_t, 1> slots,
           Ints logits_rows) {
   const std::size_t num_tokens = token_ids.shape(0), num_sequences = context_lens.shape(0);
   require(positions.shape(0) == num_tokens && slots.shape(0) == num_tokens,
           "tokens, positions and slots differ in number");
   require(query_starts.shape(0) == num_sequences + 1, "query_starts needs one entry more");
   require(prompt_lens.shape(0) == num_sequences, "one prompt length per sequence");
+  require(batch_invariant.shape(0) == num_sequences, "one batch_invariant per sequence");
   require(block_tables.shape(0) == num_sequences, "one block table per sequence");
   const StepArrays arrays{token_ids.data(),
                           positions.data(),
@@ -110,6 +112,7 @@ void step(Model& model, Ints token_ids, Ints positions, Ints query_starts, Ints 
                           query_starts.data(),
                           context_lens.data(),
                           prompt_lens.data(),
+                          batch_invariant.data(),
                           block_tables.data(),
                           logits_rows.data(),
                           std::int64_t(num_tokens),
@@ -227,7 +230,8 @@ void bind_model(nb::module_& module) {
            "num_blocks"_a, "block_size"_a, "kv_dtype"_a, "max_batch_tokens"_a)
       .def("step", &step, "token_ids"_a.noconvert(), "positions"_a.noconvert(),
            "query_starts"_a.noconvert(), "context_lens"_a.noconvert(), "prompt_lens"_a.noconvert(),
-           "block_tables"_a.noconvert(), "slots"_a.noconvert(), "logits_rows"_a.noconvert())
+           "batch_invariant"_a.noconvert(), "block_tables"_a.noconvert(), "slots"_a.noconvert(),
+           "logits_rows"_a.noconvert())
       .def("best", &best)
       .def("logits", &logits)
       .def_prop_ro("block_bytes", [](Model& model) { return model.kv_pool().layout().block_bytes(); });

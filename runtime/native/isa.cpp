@@ -33,7 +33,7 @@ std::vector<Isa> find() {
       isas.push_back(STARSHADE_ISA_OF(avx512vnni));
       isas.back().name = "avx512amx";
       isas.back().matmul = avx512amx::matmul_kernels();
-      isas.back().kv_attention_of_prompts = avx512amx::kv_attention;
+      isas.back().kv_attention_by_tiles = avx512amx::kv_attention;
       isas.back().probe = &avx512amx::probe_kernels;
     }
 #endif

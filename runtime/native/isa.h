@@ -13,11 +13,11 @@ namespace starshade {
 struct Isa {
   const char* name;
   MatmulKernels matmul;
-  KvAttentionKernel kv_attention;  // of generated tokens: a few rows that wait for memory
-  KvAttentionKernel kv_attention_of_prompts;
+  KvAttentionKernel kv_attention;  // a few rows that wait for memory
+  KvAttentionKernel kv_attention_by_tiles;
 
   KvAttentionKernel attention_for(const KvAttentionTask& task) const {
-    return task.is_prompt ? kv_attention_of_prompts : kv_attention;
+    return task.by_tiles ? kv_attention_by_tiles : kv_attention;
   }
   KvWriteKernel kv_write;
   KvMergeKernel kv_merge;

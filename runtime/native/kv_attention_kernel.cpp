@@ -119,10 +119,23 @@ Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
   return widened;
 }
 
-constexpr int kFewRows = 16;
+// Where the task's chunk at first_tile lies, or if it has none that of the next task, or what was read
+// already: what to fetch ahead.
+template <int TILES>
+void find_next(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAttentionTask* next,
+               int first_tile, Chunk<TILES>& chunk) {
+  if (TILES > kChunkTiles) return;
+  if (args.layout.type == kKvInt8) return prefetch_chunk(args, task, first_tile);  // widened at once
+  if (first_tile < task.end_tile) {
+    find_chunk(args, task, first_tile, first_tile + TILES, nullptr, chunk);
+  } else if (next != nullptr) {
+    find_chunk(args, *next, next->first_tile, next->first_tile + TILES, nullptr, chunk);
+  }
+}
 
 template <class Products>
-void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* scratch) {
+void attend(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAttentionTask* next_task,
+            uint8_t* scratch) {
   using Rows = typename Products::Rows;
   const KvLayout& layout = args.layout;
   const int group = args.num_heads / layout.num_kv_heads;
@@ -140,9 +153,9 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
     next_tile = (first_tile / Rows::kTiles + 1) * Rows::kTiles;
     Chunk<Rows::kTiles> chunk;
     find_chunk(args, task, first_tile, next_tile, widened, chunk);
-    // Few rows wait for memory; many have long had it when the next chunk comes.
-    if (Rows::kTiles == kChunkTiles && tile.rows <= kFewRows) prefetch_chunk(args, task, next_tile);
-    products.score(chunk);
+    Chunk<Rows::kTiles> next = chunk;
+    find_next(args, task, next_task, next_tile, next);
+    products.score(chunk, next);
     const uint32_t masked = masked_tiles(args, task, chunk);
     for (int row = 0; row < tile.rows; ++row) {
       const int32_t position = task.first_position + row / group;
@@ -154,7 +167,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
       const int32_t seen = last + 1 - chunk.first_position[t];
       num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
     }
-    products.add(chunk, num_seen);
+    products.add(chunk, next, num_seen);
     if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
       end_part(tile);
     }
@@ -164,17 +177,19 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, uint8_t* s
 
 }  // namespace
 
-void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task, void* scratch) {
+void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task,
+                  const KvAttentionTask* next, void* scratch) {
   uint8_t* bytes = static_cast<uint8_t*>(scratch);
   if (args.layout.type == kKvF32) {
-    return attend<VectorProducts<PairsF32>>(args, task, bytes);
+    return attend<VectorProducts<PairsF32>>(args, task, next, bytes);
   }
 #if defined(__AMX_BF16__)
   if (args.layout.head_dim % TileProducts::kStep == 0) {
-    return attend<TileProducts>(args, task, bytes);
+    return attend<TileProducts>(args, task, next, bytes);
   }
 #endif
-  attend<VectorProducts<PairsBf16>>(args, task, bytes);
+  if (task.in_bulk) return attend<VectorProducts<RoundedPairs>>(args, task, next, bytes);
+  attend<VectorProducts<PairsBf16>>(args, task, next, bytes);
 }
 
 void kv_merge(const float* parts, int num_parts, int64_t stride, int head_dim, float* out) {

@@ -39,7 +39,8 @@ struct KvAttentionTask {
   int32_t first_position;     // of the first query, the least of several sequences
   int32_t kv_head;
   int32_t first_tile, end_tile;
-  bool is_prompt;
+  bool by_tiles;              // where the CPU has them: a prompt's, or many rows in bulk
+  bool in_bulk;               // queries are rounded further
   // Null: results go to `out`. Else each query's (group, 2 + D): maximum (of scores times log2 e),
   // denominator and undivided sums, to be merged with other tasks' tiles.
   float* const* partials;
@@ -54,7 +55,9 @@ constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
   return (rows + rows / 16) * (head_dim * 12 + kKvPartKeys * 8 + 136) + 4 * kKvPartKeys * head_dim + 1024;
 }
 
-using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);
+// next: what the caller is likely to do then, or null; its keys are fetched meanwhile.
+using KvAttentionKernel = void (*)(const KvAttentionArgs&, const KvAttentionTask&,
+                                   const KvAttentionTask* next, void* scratch);
 
 // Stores one token's key and value, D floats each, or one of them, the other being null; `head` is
 // the (block, layer, KV head).
@@ -67,7 +70,8 @@ using KvMergeKernel = void (*)(const float* parts, int num_parts, int64_t stride
 
 #define STARSHADE_KV_KERNELS(isa)                                                     \
   namespace isa {                                                                     \
-  void kv_attention(const KvAttentionArgs&, const KvAttentionTask&, void* scratch);   \
+  void kv_attention(const KvAttentionArgs&, const KvAttentionTask&,                   \
+                    const KvAttentionTask* next, void* scratch);                      \
   void kv_write(const KvLayout&, uint8_t*, int, const float*, const float*);          \
   void kv_merge(const float*, int, int64_t, int, float*);                             \
   }

@@ -80,6 +80,11 @@ struct PairsBf16 {
     return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_loadu_si512(weights), ones);
   }
 };
+// Queries as one bf16 each, as tiles take them.
+struct RoundedPairs : PairsBf16 {
+  static constexpr bool kHasRest = false;
+  static void put_rest(Bf16*, Vec, Vec) {}
+};
 #else
 struct PairsBf16 {
   using Coefficient = float;
@@ -101,6 +106,7 @@ struct PairsBf16 {
     return PairsF32::add_weights(total, weights);
   }
 };
+using RoundedPairs = PairsBf16;
 #endif
 
 }  // namespace

@@ -22,7 +22,8 @@ using VectorTile = Tile<Pairs, kChunkTiles>;
 using VectorChunk = Chunk<kChunkTiles>;
 
 template <int ROWS, class Pairs>
-inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, int first_row) {
+inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
+                       const VectorChunk& next, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
   const auto* rest = tile.q_rest + first_row * tile.head_dim;
@@ -31,8 +32,7 @@ inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, 
     typename Pairs::Pair keys[kChunkTiles];
     for (int t = 0; t < kChunkTiles; ++t) {
       keys[t] = Pairs::key(chunk.keys[t], pair);
-      // Few rows wait for memory: the values, one line for each of keys, are read next.
-      if (ROWS < kRows) __builtin_prefetch(chunk.values[t] + pair * 64);
+      if (ROWS < kRows) __builtin_prefetch(next.keys[t] + pair * 64);
     }
     for (int row = 0; row < ROWS; ++row) {
       for (int t = 0; t < kChunkTiles; ++t) {
@@ -52,8 +52,8 @@ inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, 
 }
 
 template <int ROWS, int VECS, class Pairs>
-inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk, const int* num_seen,
-                       int first_row, int d) {
+inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
+                       const VectorChunk& next, const int* num_seen, int first_row, int d) {
   Vec sums[ROWS][VECS];
   float* to = tile.sums + first_row * tile.head_dim + d;
   for (int row = 0; row < ROWS; ++row) {
@@ -65,6 +65,9 @@ inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk, 
       typename Pairs::Pair values[VECS];
       for (int v = 0; v < VECS; ++v) {
         values[v] = Pairs::value(chunk.values[t], tile.head_dim, token / 2, d + v * kLanes);
+        if (ROWS < kRows) {
+          __builtin_prefetch(next.values[t] + (token / 2 * tile.head_dim + d + v * kLanes) * 4);
+        }
         // What lies past the last token may be anything, NaN too.
         if (token + 1 == num_seen[t]) values[v] = Pairs::first_only(values[v]);
       }
@@ -82,13 +85,13 @@ inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk, 
 }
 
 template <int ROWS, class Pairs>
-inline void add_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk, const int* num_seen,
-                     int row) {
+inline void add_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
+                     const VectorChunk& next, const int* num_seen, int row) {
   int d = 0;
   for (; d + 4 * kLanes <= tile.head_dim; d += 4 * kLanes) {
-    add_values<ROWS, 4>(tile, chunk, num_seen, row, d);
+    add_values<ROWS, 4>(tile, chunk, next, num_seen, row, d);
   }
-  for (; d < tile.head_dim; d += kLanes) add_values<ROWS, 1>(tile, chunk, num_seen, row, d);
+  for (; d < tile.head_dim; d += kLanes) add_values<ROWS, 1>(tile, chunk, next, num_seen, row, d);
 }
 
 // Calls work.run<ROWS>(first row) over all rows, kRows at a time.
@@ -103,16 +106,16 @@ inline void by_rows(int rows, const Work& work) {
 template <class Pairs>
 struct Score {
   const VectorTile<Pairs>& tile;
-  const VectorChunk& chunk;
-  template <int ROWS> void run(int row) const { score_rows<ROWS>(tile, chunk, row); }
+  const VectorChunk &chunk, &next;
+  template <int ROWS> void run(int row) const { score_rows<ROWS>(tile, chunk, next, row); }
 };
 
 template <class Pairs>
 struct Add {
   const VectorTile<Pairs>& tile;
-  const VectorChunk& chunk;
+  const VectorChunk &chunk, &next;
   const int* num_seen;
-  template <int ROWS> void run(int row) const { add_rows<ROWS>(tile, chunk, num_seen, row); }
+  template <int ROWS> void run(int row) const { add_rows<ROWS>(tile, chunk, next, num_seen, row); }
 };
 
 // The products of queries with keys, and of weights with values, by vectors.
@@ -122,9 +125,12 @@ struct VectorProducts {
   VectorProducts(const Rows& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Rows& tile;
-  void score(const VectorChunk& chunk) const { by_rows(tile.rows, Score<Pairs>{tile, chunk}); }
-  void add(const VectorChunk& chunk, const int* num_seen) const {
-    by_rows(tile.rows, Add<Pairs>{tile, chunk, num_seen});
+  // Few rows wait for memory: what `next` names is fetched meanwhile.
+  void score(const VectorChunk& chunk, const VectorChunk& next) const {
+    by_rows(tile.rows, Score<Pairs>{tile, chunk, next});
+  }
+  void add(const VectorChunk& chunk, const VectorChunk& next, const int* num_seen) const {
+    by_rows(tile.rows, Add<Pairs>{tile, chunk, next, num_seen});
   }
 };
 

@@ -3,7 +3,7 @@
 namespace starshade {
 namespace {
 
-constexpr std::int64_t kRowsBeyond = 31;  // that multiply_bf16 may read
+constexpr std::int64_t kRowsBeyond = 31;  // that tiles may read
 
 }  // namespace
 
@@ -20,25 +20,33 @@ QuantizedBuffer::QuantizedBuffer(std::int64_t max_rows, std::int64_t max_cols)
   sums_.resize(groups);
   half_sums_.resize(groups);
   bf16_.resize(std::size_t((max_rows + kRowsBeyond) * max_cols));
+  const std::int64_t width = rotated_width(max_cols);
+  rotated_.resize(std::size_t((max_rows + kRowsBeyond) * width));
+  rotated_scales_.resize(std::size_t(max_rows * rotated_parts(width)));
 }
 
 QuantizedRows QuantizedBuffer::rows(std::int64_t num_cols) {
+  const RotatedRows rotated{rotated_.data(), rotated_scales_.data(), rotated_width(num_cols)};
   return {codes_.data(),     scales_.data(), scaled_sums_.data(), sums_.data(),
-          half_sums_.data(), bf16_.data(),   num_cols};
+          half_sums_.data(), bf16_.data(),   num_cols,            rotated};
 }
 
-void multiply_int8(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
-                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
-                   Epilogue epilogue) {
-  kernels.multiply_int8({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out,
-                         out_stride, epilogue == Epilogue::add});
+QuantizeRow rounding(const MatmulKernels& kernels, Form form) {
+  if (form == Form::rotated) return kernels.rotate_row;
+  return form == Form::bf16 ? kernels.round_row : kernels.quantize_row;
 }
 
-void multiply_bf16(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
-                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
-                   Epilogue epilogue) {
-  kernels.multiply_bf16({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out,
-                         out_stride, epilogue == Epilogue::add});
+void multiply_narrow(const MatmulKernels& kernels, Form form, const Matrix& matrix,
+                     const QuantizedRows& x, std::int64_t num_rows, TileRange tiles, float* out,
+                     std::int64_t out_stride, Epilogue epilogue) {
+  const bool add = epilogue == Epilogue::add;
+  if (form == Form::rotated) {
+    kernels.multiply_rotated({matrix.rotated(), x.rotated, num_rows, tiles.first, tiles.end, out,
+                              out_stride, add});
+    return;
+  }
+  const Multiply multiply = form == Form::bf16 ? kernels.multiply_bf16 : kernels.multiply_int8;
+  multiply({matrix.tiles(), x, nullptr, 0, num_rows, tiles.first, tiles.end, out, out_stride, add});
 }
 
 void multiply_f32(const MatmulKernels& kernels, const Matrix& matrix, const float* x,

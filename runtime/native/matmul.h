@@ -4,8 +4,9 @@
 //
 //   for (row = thread; row < rows; row += num_threads) isa.matmul.quantize_row(x_row, q, row);
 //   pool.barrier();                                          // q is complete
-//   multiply_int8(isa.matmul, matrix, q, rows, share(matrix.num_tiles(), thread, num_threads),
-//                 out, out_stride, Epilogue::store);
+//   multiply_narrow(isa.matmul, Form::groups, matrix, q, rows,
+//                   share(matrix.num_tiles(), thread, num_threads), out, out_stride,
+//                   Epilogue::store);
 //   pool.barrier();                                          // out is complete
 //
 // A thread writes only the outputs of its own tiles; `x`, `q` and `out` belong to the caller and
@@ -41,20 +42,23 @@ class QuantizedBuffer {
   LineVector<float> scales_, scaled_sums_;
   LineVector<std::int32_t> sums_, half_sums_;
   LineVector<std::uint16_t> bf16_;
+  LineVector<std::int8_t> rotated_;
+  LineVector<float> rotated_scales_;
 };
+
+// Of activations: int8 with a scale for each group, rounded to bf16, or int8 rotated.
+enum class Form { groups, bf16, rotated };
+// What rounds one row to this form.
+QuantizeRow rounding(const MatmulKernels& kernels, Form form);
 
 enum class Epilogue { store, add };  // add: to what out holds (the residual stream)
 
 // x: quantized for matrix.num_cols(); matrix.takes_int8().  out: num_rows rows of num_rows()
 // floats, out_stride floats apart.
-void multiply_int8(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
-                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
-                   Epilogue epilogue);
-
-// The same of rows that round_row has rounded; where kernels.multiply_bf16 is not null.
-void multiply_bf16(const MatmulKernels& kernels, const Matrix& matrix, const QuantizedRows& x,
-                   std::int64_t num_rows, TileRange tiles, float* out, std::int64_t out_stride,
-                   Epilogue epilogue);
+// Other forms than groups only where the kernels have them, rotated if matrix.takes_rotated().
+void multiply_narrow(const MatmulKernels& kernels, Form form, const Matrix& matrix,
+                     const QuantizedRows& x, std::int64_t num_rows, TileRange tiles, float* out,
+                     std::int64_t out_stride, Epilogue epilogue);
 
 // x: num_rows rows of num_cols() floats, x_stride floats apart.  Any matrix.
 void multiply_f32(const MatmulKernels& kernels, const Matrix& matrix, const float* x,

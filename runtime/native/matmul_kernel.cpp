@@ -8,6 +8,7 @@
 #if defined(__AMX_INT8__)
 #include "amx_bf16.h"
 #include "amx_panel.h"
+#include "amx_rotated.h"
 #endif
 
 namespace starshade {
@@ -92,12 +93,6 @@ inline void by_format(int32_t format, const Work& work) {
 void multiply_int8(const MatmulArgs& args) {
   by_format(args.tiles.format, [&](auto format) { int8_tiles<decltype(format)>(args); });
 }
-
-#if defined(__AMX_BF16__)
-void multiply_bf16(const MatmulArgs& args) {
-  by_format(args.tiles.format, [&](auto format) { bf16_tiles<decltype(format)>(args); });
-}
-#endif
 
 // Float32 activations: weights of kChunk inputs become floats, then all rows pass over them.
 constexpr int64_t kChunk = 512;  // 32 KiB of floats
@@ -194,17 +189,60 @@ void quantize_row(const float* x, const QuantizedRows& q, int64_t row) {
   }
 }
 
-}  // namespace
-
-#if defined(__AMX_BF16__)
-MatmulKernels matmul_kernels() {
-  return {quantize_row, multiply_int8, multiply_f32, round_row, multiply_bf16};
+#if defined(__AMX_INT8__)
+void multiply_bf16(const MatmulArgs& args) {
+  by_format(args.tiles.format, [&](auto format) { bf16_tiles<decltype(format)>(args); });
 }
-#else
-MatmulKernels matmul_kernels() {
-  return {quantize_row, multiply_int8, multiply_f32, nullptr, nullptr};
+
+void rotate_row(const float* x, const QuantizedRows& q, int64_t row) {
+  rotate_row(x, q.num_inputs, q.rotated, row);
+}
+
+void rotate_rounded(const QuantizedRows& q, int64_t row) {
+  rotate_rounded_row(q.bf16 + row * q.num_inputs, q.num_inputs, q.rotated, row);
+}
+
+// To the nearest, ties to even.
+void round_row(const float* x, const QuantizedRows& q, int64_t row) {
+  uint16_t* to = q.bf16 + row * q.num_inputs;
+  for (int64_t k = 0; k < q.num_inputs; k += kGroup) {
+    const __m512 low = (__m512)load(x + k), high = (__m512)load(x + k + kLanes);
+    _mm512_storeu_si512(to + k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  }
+}
+
+void rotate_tile(const PackedTiles& tiles, int64_t tile, const RotatedTiles& to) {
+  alignas(64) float weights[kMostPartInputs * kLanes];
+  const int64_t width = to.num_inputs, parts = rotated_parts(width);
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t first = rotated_part(width, part), next = rotated_part(width, part + 1);
+    const int64_t end = next < tiles.num_inputs ? next : tiles.num_inputs;
+    expand_tile(tiles, tiles.data + tile * tiles.tile_bytes, first, end, weights);
+    memset(weights + (end - first) * kLanes, 0, size_t(next - end) * kLanes * sizeof(float));
+    for (int64_t k = 0; k < next - first; k += kRotated) rotate_inputs(weights + k * kLanes);
+    put_rotated(weights, next - first, to.codes + (tile * width + first) * kLanes,
+                to.scales + (tile * parts + part) * kLanes);
+  }
 }
 #endif
+
+}  // namespace
+
+MatmulKernels matmul_kernels() {
+  MatmulKernels kernels{};
+  kernels.quantize_row = quantize_row;
+  kernels.multiply_int8 = multiply_int8;
+  kernels.multiply_f32 = multiply_f32;
+#if defined(__AMX_INT8__)
+  kernels.round_row = round_row;
+  kernels.multiply_bf16 = multiply_bf16;
+  kernels.rotate_row = rotate_row;
+  kernels.multiply_rotated = multiply_rotated;
+  kernels.rotate_rounded = rotate_rounded;
+  kernels.rotate_tile = rotate_tile;
+#endif
+  return kernels;
+}
 
 }  // namespace STARSHADE_ISA
 }  // namespace starshade

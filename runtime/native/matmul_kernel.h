@@ -38,6 +38,39 @@ struct PackedTiles {
   int32_t format, offset;
 };
 
+// Inputs that are rotated together; rotated rows have so many or a multiple, zeros at the end.
+constexpr int kRotated = 64;
+constexpr int64_t kMostPartInputs = 576;  // that share a scale
+
+constexpr int64_t rotated_width(int64_t num_inputs) {
+  return (num_inputs + kRotated - 1) / kRotated * kRotated;
+}
+constexpr int64_t rotated_parts(int64_t width) {
+  return (width + kMostPartInputs - 1) / kMostPartInputs;
+}
+// The first input of a part: nearly equal ones.
+constexpr int64_t rotated_part(int64_t width, int64_t part) {
+  return width / kRotated * part / rotated_parts(width) * kRotated;
+}
+
+// Rows of rotated activations: scale * code per part.  31 more rows of codes can be read.
+struct RotatedRows {
+  int8_t* codes;       // (rows, width)
+  float* scales;       // (rows, parts)
+  int64_t num_inputs;  // the width, a multiple of 64
+
+  RotatedRows from_row(int64_t row) const {
+    return {codes + row * num_inputs, scales + row * rotated_parts(num_inputs), num_inputs};
+  }
+};
+
+// Rotated weights: codes by tile, four inputs of the 16 outputs to a line; scales by tile and part.
+struct RotatedTiles {
+  int8_t* codes;
+  float* scales;
+  int64_t num_outputs, num_inputs;  // the width
+};
+
 // Rows of activations as int8: x = scale * code per group of 32 inputs, code in -127 .. 127.
 struct QuantizedRows {
   int8_t* codes;       // (rows, inputs)
@@ -45,13 +78,19 @@ struct QuantizedRows {
   float* scaled_sums;  // scale * sum of the group's codes
   int32_t* sums;       // of the group's codes
   int32_t* half_sums;  // of the first 16
-  uint16_t* bf16;      // the rows as bf16 instead, for multiply_bf16; 31 more can be read
+  uint16_t* bf16;      // (rows, inputs): rounded instead; 31 more can be read
   int64_t num_inputs;
+  RotatedRows rotated;  // the rows in another form
 
-  // The same from a later group on, counted through all rows.
+  // The same from a later group on, counted through all rows; but for rotated rows.
   QuantizedRows from_group(int64_t group) const {
     return {codes + group * kGroup, scales + group,    scaled_sums + group,
-            sums + group,           half_sums + group, bf16 + group * kGroup, num_inputs};
+            sums + group,           half_sums + group, bf16 + group * kGroup, num_inputs, {}};
+  }
+  QuantizedRows from_row(int64_t row) const {
+    QuantizedRows rows = from_group(row * (num_inputs / kGroup));
+    rows.rotated = rotated.from_row(row);
+    return rows;
   }
 };
 
@@ -67,7 +106,16 @@ struct MatmulArgs {
   bool add;  // to what out holds, instead of storing
 };
 
-// One row of num_inputs (a multiple of 32) floats into row `row`, as codes or as bf16.
+struct RotatedArgs {
+  RotatedTiles tiles;
+  RotatedRows x;
+  int64_t num_rows, first_tile, end_tile;
+  float* out;
+  int64_t out_stride;
+  bool add;
+};
+
+// One row of num_inputs (a multiple of 32) floats into row `row`, as codes or otherwise.
 using QuantizeRow = void (*)(const float* x, const QuantizedRows&, int64_t row);
 using Multiply = void (*)(const MatmulArgs&);
 
@@ -75,9 +123,15 @@ struct MatmulKernels {
   QuantizeRow quantize_row;
   Multiply multiply_int8;  // integer formats only
   Multiply multiply_f32;   // every format
-  // Integer formats and rows rounded to bf16; null where nothing multiplies them faster.
+  // Integer formats and rows rounded to bf16, or rotated rows and weights; null where nothing
+  // multiplies them faster.
   QuantizeRow round_row;
   Multiply multiply_bf16;
+  QuantizeRow rotate_row;
+  void (*multiply_rotated)(const RotatedArgs&);
+  void (*rotate_rounded)(const QuantizedRows&, int64_t row);  // from its bf16
+  // One tile of an integer format.
+  void (*rotate_tile)(const PackedTiles&, int64_t tile, const RotatedTiles& to);
 };
 
 namespace portable { MatmulKernels matmul_kernels(); }

@@ -228,6 +228,21 @@ Matrix Matrix::pack(Arena& arena, ThreadPool& pool, const std::vector<MatrixPart
   return Matrix(tiles, std::move(storage));
 }
 
+void Matrix::rotate(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool) {
+  if (!takes_int8() || kernels.rotate_tile == nullptr) return;
+  rotated_.num_outputs = num_rows();
+  rotated_.num_inputs = rotated_width(num_cols());
+  rotated_storage_ = arena.allocate(rotated_bytes());
+  rotated_.codes = reinterpret_cast<std::int8_t*>(rotated_storage_.get());
+  rotated_.scales = reinterpret_cast<float*>(rotated_storage_.get() + rotated_codes());
+  pool.run_all([&](std::size_t thread, std::size_t num_threads) {
+    const TileRange range = share(num_tiles(), thread, num_threads);
+    for (std::int64_t tile = range.first; tile < range.end; ++tile) {
+      kernels.rotate_tile(tiles_, tile, rotated_);
+    }
+  });
+}
+
 void Matrix::dequantize_row(std::int64_t row, float* out) const {
   const std::uint8_t* tile = tiles_.data + row / kTileOutputs * tiles_.tile_bytes;
   const std::int64_t lane = row % kTileOutputs;

@@ -36,10 +36,18 @@ class Matrix {
   std::int64_t num_rows() const { return tiles_.num_outputs; }
   std::int64_t num_cols() const { return tiles_.num_inputs; }
   std::int64_t num_tiles() const { return (num_rows() + kTileOutputs - 1) / kTileOutputs; }
+  // Without the rotated form.
   std::size_t num_bytes() const { return std::size_t(num_tiles() * tiles_.tile_bytes); }
-  // Takes int8 activations (multiply_int8); others only float32 ones.
+  // Takes narrow activations (multiply_narrow); others only float32 ones.
   bool takes_int8() const { return is_integer(tiles_.format); }
   const PackedTiles& tiles() const { return tiles_; }
+
+  // Adds the rotated form: a byte for each weight.  Nothing happens to plain numbers, or
+  // where the kernels have no use for it.
+  void rotate(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool);
+  bool takes_rotated() const { return rotated_.codes != nullptr; }
+  const RotatedTiles& rotated() const { return rotated_; }
+  std::size_t rotated_bytes() const { return rotated_codes() + rotated_scales() * sizeof(float); }
 
   // out: num_cols floats.  An embedding lookup; 0 <= row < num_rows is the caller's duty.
   void dequantize_row(std::int64_t row, float* out) const;
@@ -48,8 +56,16 @@ class Matrix {
   Matrix(PackedTiles tiles, std::shared_ptr<std::uint8_t> storage)
       : tiles_(tiles), storage_(std::move(storage)) {}
 
+  std::size_t rotated_codes() const {
+    return std::size_t(num_tiles() * kTileOutputs * rotated_.num_inputs);
+  }
+  std::size_t rotated_scales() const {
+    return std::size_t(num_tiles() * kTileOutputs * rotated_parts(rotated_.num_inputs));
+  }
+
   PackedTiles tiles_;
-  std::shared_ptr<std::uint8_t> storage_;
+  RotatedTiles rotated_{};
+  std::shared_ptr<std::uint8_t> storage_, rotated_storage_;
 };
 
 }  // namespace starshade

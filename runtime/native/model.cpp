@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kHeadTiles = 64;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 // Counters of what is shared out, at most: norm, heads, attention, its rows, output projection with
-// its norm, norm, gates and ups, down projection with its norm; embedding, norm, head.
-constexpr std::size_t kSharedPerLayer = 10, kSharedApart = 3;
+// its norm, norm, gates and ups, their rows, down projection with its norm; embedding, norm, head.
+constexpr std::size_t kSharedPerLayer = 11, kSharedApart = 3;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
@@ -40,6 +40,10 @@ Model::Model(ThreadPool& threads, const Isa& isa, std::shared_ptr<const ModelWei
     if (found == plan_windows_.end()) plan_windows_.push_back(window);
   }
   plans_.resize(plan_windows_.size());
+  const auto has_bulk = [this](const LayerWeights& layer) {
+    return layer.down.bulk_form(isa_.matmul) != Form::groups;
+  };
+  has_bulk_ = std::all_of(weights_->layers.begin(), weights_->layers.end(), has_bulk);
   next_part_ = std::vector<TaskCounter>(std::size_t(shape_.num_layers) * kSharedPerLayer + kSharedApart);
   cosines_.resize(shape_.ropes.size());
   sines_.resize(shape_.ropes.size());
@@ -98,9 +102,8 @@ void Model::step(const StepArrays& arrays) {
   const std::lock_guard<std::mutex> call(calls_);
   if (arrays.num_tokens > kMaxBatchTokens) throw std::invalid_argument("too many tokens in a step");
   rows_.take(arrays, {shape_.vocab_size, kv_pool_.num_blocks(), kv_pool_.layout().block_size,
-                      shape_.max_context_tokens});
+                      shape_.max_context_tokens, has_bulk_});
   best_.assign(rows_.logits_rows.size(), {-INFINITY, -1, 0});
-  logits_blocks_.assign(1, {0, arrays.num_logits_rows, false});
   if (arrays.num_tokens == 0) return;
   reserve(arrays.num_tokens, arrays.num_logits_rows);
   plan_attention();
@@ -145,6 +148,10 @@ void Model::ffn_layer(Thread& self, std::int32_t layer) {
                           quantized_ffn_->rows(shape_.ffn_size)};
   activate(self, layer, in, activated);
   threads_.barrier();
+  const auto is_rotated = [&](const RowBlock& rows) { return form(weights.down, rows) == Form::rotated; };
+  if (std::any_of(rows_.blocks.begin(), rows_.blocks.end(), is_rotated)) {
+    rotate_activated(self, weights.down, activated.quantized);
+  }
   add_projection(self, weights.down, activated, weights.post_ffn_norm);
 }
 
@@ -186,7 +193,7 @@ Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
     float* to = projection.takes_f32() ? out.x + row * width : self.x.data();
     const float* from = hidden_.data() + (rows == nullptr ? row : rows[row]) * width;
     isa_.rows->rms_norm(from, weight.data(), shape_.eps, width, to);
-    if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
+    if (projection.takes_int8()) rounding(isa_.matmul, form(projection, block))(to, out.quantized, row);
   };
   take_rows(self, num_rows, blocks, norm);
   return out;
@@ -195,15 +202,9 @@ Operand Model::norm_rows(Thread& self, const std::vector<float>& weight,
 // The thread's share of the gated activations, in the forms that the next projection takes.
 void Model::activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out) {
   const std::int64_t ffn_size = shape_.ffn_size, groups = (ffn_size + kGroup - 1) / kGroup;
-  share_out(self, groups, kPromptColumns / kGroup, [&](Span part) {
+  share_out(self, groups, kActivatedColumns / kGroup, [&](Span part) {
     const Span span{part.first * kGroup, std::min(part.end * kGroup, ffn_size)};
-    for (const RowBlock& rows : rows_.blocks) {
-      // Few columns of many rows, or few rows of all columns.
-      const std::int64_t most = is_bf16(rows) ? kPromptColumns : span.end - span.first;
-      for (std::int64_t column = span.first; column < span.end; column += most) {
-        activate_columns(self, layer, in, out, rows, {column, std::min(column + most, span.end)});
-      }
-    }
+    for (const RowBlock& rows : rows_.blocks) activate_columns(self, layer, in, out, rows, span);
   });
 }
 
@@ -224,8 +225,20 @@ void Model::activate_columns(Thread& self, std::int32_t layer, const Operand& in
     if (!weights.down.takes_int8()) continue;
     QuantizedRows part = to.quantized.from_group(columns.first / kGroup);
     part.num_inputs = width;
-    narrow(rows)(gate, part, 0);
+    const bool is_bulk = form(weights.down, rows) != Form::groups;
+    (is_bulk ? isa_.matmul.round_row : isa_.matmul.quantize_row)(gate, part, 0);
   }
+}
+
+// A scale is for more columns than are activated at once.
+void Model::rotate_activated(Thread& self, const Projection& projection,
+                             const QuantizedRows& activated) {
+  const auto rotate = [&](std::int64_t row, const RowBlock& block) {
+    if (form(projection, block) == Form::rotated) isa_.matmul.rotate_rounded(activated, row);
+  };
+  share_out(self, rows_.num_tokens(), kRowsAtOnce,
+            [&](Span rows) { for_rows(rows, rows_.blocks, rotate); });
+  threads_.barrier();
 }
 
 // hidden += projection(in), normed before if there is a post_norm.  Ends at a barrier.
@@ -257,14 +270,14 @@ void Model::multiply(const Projection& projection, const Operand& in, const RowB
                      Span outputs, float* out, std::int64_t out_stride, Epilogue epilogue) const {
   if (outputs.first >= outputs.end) return;
   const Operand block = in.from_row(rows.first);
-  projection.multiply(isa_.matmul, block.quantized, is_bf16(rows), block.x, block.stride,
+  projection.multiply(isa_.matmul, form(projection, rows), block.quantized, block.x, block.stride,
                       rows.end - rows.first, outputs.first, outputs.end, out, out_stride, epilogue);
 }
 
 void Model::head(Thread& self) {
   if (rows_.logits_rows.empty()) return;
   const Operand in = norm_rows(self, weights_->output_norm, weights_->head,
-                               rows_.logits_rows.data(), logits_blocks_);
+                               rows_.logits_rows.data(), rows_.logits_blocks);
   const std::int64_t vocab = shape_.vocab_size;
   share_out(self, (vocab + kTileOutputs - 1) / kTileOutputs, kHeadTiles, [&](Span tiles) {
     for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
@@ -275,8 +288,10 @@ void Model::head(Thread& self) {
 }
 
 void Model::head_outputs(Thread& self, const Operand& in, Span outputs) {
-  multiply(weights_->head, in, logits_blocks_[0], outputs, logits_.get(), logits_stride_,
-           Epilogue::store);
+  for (const RowBlock& rows : rows_.logits_blocks) {
+    multiply(weights_->head, in, rows, outputs, logits_.get() + rows.first * logits_stride_,
+             logits_stride_, Epilogue::store);
+  }
   for (std::size_t row = 0; row < rows_.logits_rows.size(); ++row) {
     float* logits = logits_.get() + std::int64_t(row) * logits_stride_ + outputs.first;
     const std::int64_t width = outputs.end - outputs.first;

@@ -24,14 +24,14 @@ struct alignas(64) TaskCounter {
   std::atomic<std::int64_t> next{0};
 };
 
-// Float rows, and the same rows as codes or bf16; a projection reads whichever it takes.
+// Float rows, and the same rows as codes; a projection reads whichever it takes.
 struct Operand {
   float* x;
   std::int64_t stride;
   QuantizedRows quantized;
 
   Operand from_row(std::int64_t row) const {
-    return {x + row * stride, stride, quantized.from_group(row * (quantized.num_inputs / kGroup))};
+    return {x + row * stride, stride, quantized.from_row(row)};
   }
 };
 
@@ -76,10 +76,8 @@ class Model {
 
   // The parts of a step, run by every thread.
   void run(std::size_t thread, std::size_t num_threads);
-  // Are these rows multiplied as bf16? So are those of prompts, whatever else the step has.
-  bool is_bf16(const RowBlock& rows) const { return rows.is_prompt && isa_.matmul.multiply_bf16; }
-  QuantizeRow narrow(const RowBlock& rows) const {
-    return is_bf16(rows) ? isa_.matmul.round_row : isa_.matmul.quantize_row;
+  Form form(const Projection& projection, const RowBlock& rows) const {
+    return rows.is_bulk ? projection.bulk_form(isa_.matmul) : Form::groups;
   }
   void embed(Thread& self);
   void embed_rows(Span rows);
@@ -95,6 +93,7 @@ class Model {
   void take_head(const LayerWeights& weights, std::int32_t layer, std::int64_t row,
                  std::int64_t head);
   void activate(Thread& self, std::int32_t layer, const Operand& in, const Operand& out);
+  void rotate_activated(Thread& self, const Projection& projection, const QuantizedRows& activated);
   void activate_columns(Thread& self, std::int32_t layer, const Operand& in, const Operand& out,
                       const RowBlock& rows, Span columns);
   void add_projection(Thread& self, const Projection& projection, const Operand& in,
@@ -113,8 +112,8 @@ class Model {
 
   StepRows rows_;
   std::vector<std::int32_t> plan_windows_;  // distinct ones
-  std::vector<RowBlock> logits_blocks_;     // of the rows whose logits are wanted: one
   std::vector<AttentionPlan> plans_;        // by distinct window
+  bool has_bulk_;                           // are many rows multiplied in another form than few?
   std::vector<std::int32_t> layer_plan_;    // by layer: index into plans_
   std::vector<TaskCounter> next_part_;      // of what is shared out, in order
 

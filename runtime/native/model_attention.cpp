@@ -33,9 +33,11 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
                              shape_.attention_softcap,
                              shape_.windows[std::size_t(layer)],
                              shape_.num_heads};
-  take_parts(self, std::int64_t(plan.tasks().size()), 1, [&](Span tasks) {
-    const KvAttentionTask& task = plan.tasks()[std::size_t(tasks.first)];
-    isa_.attention_for(task)(args, task, self.scratch.data());
+  const std::vector<KvAttentionTask>& tasks = plan.tasks();
+  take_parts(self, std::int64_t(tasks.size()), 1, [&](Span part) {
+    const KvAttentionTask* task = tasks.data() + part.first;
+    const KvAttentionTask* next = part.end < std::int64_t(tasks.size()) ? task + 1 : nullptr;
+    isa_.attention_for(*task)(args, *task, next, self.scratch.data());
   });
   threads_.barrier();
   // 4. Output projection into the residual stream.
@@ -94,7 +96,7 @@ Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Proj
         isa_.kv_merge(parts.first, parts.count, parts.stride, int(head_dim), to + head * head_dim);
       }
     }
-    if (projection.takes_int8()) narrow(block)(to, out.quantized, row);
+    if (projection.takes_int8()) rounding(isa_.matmul, form(projection, block))(to, out.quantized, row);
   };
   take_rows(self, rows_.num_tokens(), rows_.blocks, take_row);
   return out;

@@ -11,8 +11,8 @@ namespace starshade {
 
 // So few rows are normed by every thread for itself: cheaper than meeting at a barrier.
 constexpr std::int64_t kAloneRows = 2;
-// Columns of gates and ups of a prompt that are taken further while they are in the cache.
-constexpr std::int64_t kPromptColumns = 64;
+// Columns of gates and ups that are taken further while they are in the cache.
+constexpr std::int64_t kActivatedColumns = 64;
 // From so many rows on, threads take parts when they are free, instead of equal shares.
 constexpr std::int64_t kSharedRows = 16;
 constexpr std::int64_t kRowsAtOnce = 32, kTilesAtOnce = 2;
@@ -33,7 +33,7 @@ struct Model::Thread {
         count(std::int64_t(count)),
         x(std::size_t(kAloneRows * max_cols)),
         gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
-                                         kPromptBlockRows * kPromptColumns))),
+                                         kBulkBlockRows * kActivatedColumns))),
         quantized(kAloneRows, max_cols),
         scratch(scratch_bytes) {}
 
@@ -42,7 +42,7 @@ struct Model::Thread {
   const std::int64_t index, count;
   std::int64_t num_shared_out = 0;  // in this step
   LineVector<float> x;        // rows that this thread norms for itself
-  LineVector<float> gate_up;  // of a block: its share of the outputs, or kPromptColumns of them
+  LineVector<float> gate_up;  // of a block: its share of the outputs, or kActivatedColumns of them
   QuantizedBuffer quantized;
   LineVector<std::uint8_t> scratch;   // attention's
   std::vector<BestLogit> best;        // by logits row, of this thread's tiles

@@ -55,20 +55,23 @@ Projection::Projection(std::vector<Matrix> parts, std::int64_t num_inputs,
     takes_f32_ |= !is_int8;
     num_outputs_ += part.num_rows();
   }
+  const auto is_rotated = [](const Matrix& part) {
+    return part.takes_rotated() || !part.takes_int8();
+  };
+  is_rotated_ = takes_int8_ && std::all_of(parts_.begin(), parts_.end(), is_rotated);
   require(num_outputs_ == num_outputs, "the matrices have another number of outputs");
 }
 
 std::size_t Projection::num_bytes() const {
   std::size_t total = 0;
-  for (const Matrix& part : parts_) total += part.num_bytes();
+  for (const Matrix& part : parts_) total += part.num_bytes() + part.rotated_bytes();
   return total;
 }
 
-void Projection::multiply(const MatmulKernels& kernels, const QuantizedRows& quantized,
-                          bool is_bf16, const float* x, std::int64_t x_stride,
+void Projection::multiply(const MatmulKernels& kernels, Form form, const QuantizedRows& quantized,
+                          const float* x, std::int64_t x_stride,
                           std::int64_t num_rows, std::int64_t first, std::int64_t end, float* out,
                           std::int64_t out_stride, Epilogue epilogue) const {
-  const auto multiply_narrow = is_bf16 ? multiply_bf16 : multiply_int8;
   std::int64_t offset = 0;  // of the part's first output
   for (const Matrix& part : parts_) {
     const std::int64_t from = std::max(first, offset) - offset;
@@ -76,7 +79,7 @@ void Projection::multiply(const MatmulKernels& kernels, const QuantizedRows& qua
     if (from < to) {
       const TileRange tiles{from / kTileOutputs, (to + kTileOutputs - 1) / kTileOutputs};
       if (part.takes_int8() && !float_only_) {
-        multiply_narrow(kernels, part, quantized, num_rows, tiles, out + offset, out_stride,
+        multiply_narrow(kernels, form, part, quantized, num_rows, tiles, out + offset, out_stride,
                         epilogue);
       } else {
         multiply_f32(kernels, part, x, x_stride, num_rows, tiles, out + offset, out_stride, epilogue);

@@ -46,17 +46,22 @@ class Projection {
   // Which forms of the input its matrices want.
   bool takes_int8() const { return takes_int8_; }
   bool takes_f32() const { return takes_f32_; }
+  // Of many rows: the fastest that its matrices and the kernels have.
+  Form bulk_form(const MatmulKernels& kernels) const {
+    if (is_rotated_) return Form::rotated;
+    return takes_int8_ && kernels.multiply_bf16 != nullptr ? Form::bf16 : Form::groups;
+  }
 
   // Outputs first .. end - 1 of `num_rows` rows; boundaries of matrices and multiples of 16 only
-  // (or the end). Quantized rows are codes or, where is_bf16, rounded. out is that of output 0.
-  void multiply(const MatmulKernels& kernels, const QuantizedRows& quantized, bool is_bf16,
+  // (or the end). Quantized rows are of this form. out is that of output 0.
+  void multiply(const MatmulKernels& kernels, Form form, const QuantizedRows& quantized,
                 const float* x, std::int64_t x_stride, std::int64_t num_rows, std::int64_t first,
                 std::int64_t end, float* out, std::int64_t out_stride, Epilogue epilogue) const;
 
  private:
   std::vector<Matrix> parts_;
   std::int64_t num_inputs_ = 0, num_outputs_ = 0;
-  bool float_only_ = false, takes_int8_ = false, takes_f32_ = false;
+  bool float_only_ = false, takes_int8_ = false, takes_f32_ = false, is_rotated_ = false;
 };
 
 // Vectors are empty where the shape's switches have none.

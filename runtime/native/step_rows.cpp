@@ -11,6 +11,21 @@ void require(bool holds, const char* what, std::int64_t sequence) {
   if (!holds) throw std::invalid_argument(what + (" of sequence " + std::to_string(sequence)));
 }
 
+std::int64_t rows_of_prompt(const StepArrays& arrays, std::int64_t index) {
+  const std::int64_t rows = std::int64_t{arrays.query_starts[index + 1]} - arrays.query_starts[index];
+  const std::int64_t first_position = arrays.context_lens[index] - rows;
+  return std::clamp(arrays.prompt_lens[index] - first_position, std::int64_t{0},
+                    std::max(rows, std::int64_t{0}));
+}
+
+bool is_enough_for_bulk(const StepArrays& arrays) {
+  std::int64_t count = 0;
+  for (std::int64_t index = 0; index < arrays.num_sequences; ++index) {
+    count += rows_of_prompt(arrays, index) + !arrays.batch_invariant[index];
+  }
+  return count >= kBulkSequences;
+}
+
 void require_range(bool holds, const char* what, std::int64_t row) {
   if (!holds) throw std::out_of_range(what + (" of row " + std::to_string(row)));
 }
@@ -43,13 +58,15 @@ void StepRows::take(const StepArrays& arrays, const StepLimits& limits) {
   // Reserved, because sequences point into it.
   block_ids_.clear();
   block_ids_.reserve(std::size_t(arrays.num_sequences * arrays.table_width));
+  const bool has_bulk = limits.has_bulk && is_enough_for_bulk(arrays);
   for (std::int64_t index = 0; index < arrays.num_sequences; ++index) {
-    take_sequence(arrays, limits, index);
+    take_sequence(arrays, limits, index, has_bulk);
   }
+  cut_logits();
 }
 
 void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
-                             std::int64_t index) {
+                             std::int64_t index, bool has_bulk) {
   const std::int32_t first_row = arrays.query_starts[index];
   const std::int64_t rows = std::int64_t{arrays.query_starts[index + 1]} - first_row;
   const std::int32_t context_len = arrays.context_lens[index];
@@ -74,11 +91,10 @@ void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
   }
   const std::int32_t* copy = block_ids_.data() + block_ids_.size();
   block_ids_.insert(block_ids_.end(), table, table + used);
-  const std::int64_t left = std::int64_t{arrays.prompt_lens[index]} - first_position;
-  const auto of_prompt = std::int32_t(std::clamp(left, std::int64_t{0}, rows));
-  add_rows({first_row, of_prompt, first_position, copy, true});
+  const auto of_prompt = std::int32_t(rows_of_prompt(arrays, index));
+  add_rows({first_row, of_prompt, first_position, copy, true, true});
   add_rows({first_row + of_prompt, std::int32_t(rows) - of_prompt, first_position + of_prompt, copy,
-            false});
+            false, has_bulk && !arrays.batch_invariant[index]});
 }
 
 void StepRows::add_rows(const SequenceRows& rows) {
@@ -86,17 +102,34 @@ void StepRows::add_rows(const SequenceRows& rows) {
   sequence_of.insert(sequence_of.end(), std::size_t(rows.num_queries),
                      std::int32_t(sequences.size()));
   sequences.push_back(rows);
-  const bool is_prompt = rows.is_prompt;
   for (std::int64_t num_rows = rows.num_queries; num_rows > 0;) {
     const std::int64_t first = blocks.empty() ? 0 : blocks.back().end;
-    const std::int64_t most = is_prompt ? kPromptBlockRows : kBlockRows;
-    const bool goes_on = !blocks.empty() && blocks.back().is_prompt == is_prompt &&
+    const std::int64_t most = rows.is_bulk ? kBulkBlockRows : kBlockRows;
+    const bool goes_on = !blocks.empty() && blocks.back().is_bulk == rows.is_bulk &&
                          first - blocks.back().first < most;
-    if (!goes_on) blocks.push_back({first, first, is_prompt});
+    if (!goes_on) blocks.push_back({first, first, rows.is_bulk});
     RowBlock& block = blocks.back();
     const std::int64_t taken = std::min(num_rows, most - (block.end - block.first));
     block.end += taken;
     num_rows -= taken;
+  }
+}
+
+// Logits of generated tokens in bulk are computed in bulk; where they are few, none are.
+void StepRows::cut_logits() {
+  const auto is_bulk = [this](std::int32_t row) {
+    const SequenceRows& sequence = sequences[std::size_t(sequence_of[std::size_t(row)])];
+    return sequence.is_bulk && !sequence.is_prompt;
+  };
+  const bool has_bulk = std::count_if(logits_rows.begin(), logits_rows.end(), is_bulk) >= kBulkLogits;
+  logits_blocks.clear();
+  for (std::size_t index = 0; index < logits_rows.size(); ++index) {
+    const auto at = std::int64_t(index);
+    const bool in_bulk = has_bulk && is_bulk(logits_rows[index]);
+    if (logits_blocks.empty() || logits_blocks.back().is_bulk != in_bulk) {
+      logits_blocks.push_back({at, at, in_bulk});
+    }
+    logits_blocks.back().end = at + 1;
   }
 }
 

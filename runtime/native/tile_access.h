@@ -73,16 +73,18 @@ struct Format {
   }
 };
 
-inline void put(const MatmulArgs& args, int64_t row, int64_t tile, Vec values) {
-  float* to = args.out + row * args.out_stride + tile * kLanes;
-  const int64_t left = args.tiles.num_outputs - tile * kLanes;
+// Stores `values`, or adds them to what is there; the first `left` of them.
+inline void put_vector(float* to, Vec values, int64_t left, bool add) {
   if (left >= kLanes) {
-    store(to, args.add ? load(to) + values : values);
+    store(to, add ? load(to) + values : values);
     return;
   }
-  for (int64_t lane = 0; lane < left; ++lane) {
-    to[lane] = args.add ? to[lane] + values[lane] : values[lane];
-  }
+  for (int64_t lane = 0; lane < left; ++lane) to[lane] = add ? to[lane] + values[lane] : values[lane];
+}
+
+inline void put(const MatmulArgs& args, int64_t row, int64_t tile, Vec values) {
+  put_vector(args.out + row * args.out_stride + tile * kLanes, values,
+             args.tiles.num_outputs - tile * kLanes, args.add);
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ def logits_of(model: LoadedModel, token_ids: list[int]) -> Float32Array:
         query_starts=np.array([0, num], np.int32),
         context_lens=np.array([num], np.int32),
         prompt_lens=np.array([num], np.int32),
+        batch_invariant=np.array([True]),
         block_tables=np.arange(-(-num // 16), dtype=np.int32)[None],
         slot_mapping=positions.astype(np.int64),
         logits_rows=positions,

@@ -17,6 +17,7 @@ class Chunk:
     block_ids: Sequence[int]
     all_logits: bool = False  # of every row instead of the last
     prompt_len: int = 0  # tokens of the sequence that count as its prompt
+    batch_invariant: bool = True
 
 
 def build_plan(chunks: Sequence[Chunk], *, block_size: int) -> StepPlan:
@@ -42,6 +43,7 @@ def build_plan(chunks: Sequence[Chunk], *, block_size: int) -> StepPlan:
         query_starts=query_starts,
         context_lens=np.array([c.start + len(c.token_ids) for c in chunks], np.int32),
         prompt_lens=np.array([chunk.prompt_len for chunk in chunks], np.int32),
+        batch_invariant=np.array([chunk.batch_invariant for chunk in chunks], np.bool_),
         block_tables=tables,
         slot_mapping=np.array(slots, np.int64),
         logits_rows=np.array(logits_rows, np.int32),

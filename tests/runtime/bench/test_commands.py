@@ -59,13 +59,25 @@ def test_serve(model: Path) -> None:
     assert document["peak_pss_mib"] is None or document["peak_pss_mib"] > 1
 
 
+def test_serve_asks_something_new_in_every_run_unless_told(model: Path) -> None:
+    """A server that was measured before would know the prompts of the same seed."""
+    arguments = [*SERVE, "--case", "streams", "--repeat", "1", "--kv-tokens", "2048"]
+    seeds = {run(serve, model, *arguments)["settings"]["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+    assert run(serve, model, *arguments, "--seed", "7")["settings"]["seed"] == 7
+
+
 def test_quality(model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The old sailor reads a letter. " * 40)
     document = run(quality, model, "--text", str(text), "--window", "64", "--max-windows", "2")
-    (row,) = document["results"]
-    assert row["windows"] == 2
-    assert row["perplexity"] > 1
+    alone, in_bulk = document["results"]
+    assert (alone["generated"], in_bulk["generated"]) == ("alone", "in bulk")
+    for row in (alone, in_bulk):
+        assert row["windows"] == 2
+        assert row["perplexity"] > 1
+    goes_otherwise = native_module().Cpu(1).takes_bf16
+    assert (alone["perplexity"] != in_bulk["perplexity"]) == goes_otherwise
 
 
 def test_kernels(model: Path) -> None:
@@ -85,6 +97,7 @@ def test_the_limit_is_the_slower_of_memory_and_arithmetic() -> None:
         read_bytes=1 << 20, bytes_per_s=10.0, int8_per_s=100.0, f32_per_s=50.0
     )
     assert limits.share(2.0, num_bytes=10, num_operations=20, mode="int8") == 0.5
+    assert limits.share(2.0, num_bytes=10, num_operations=100, mode="rotated") == 0.5
     assert limits.share(2.0, num_bytes=10, num_operations=100, mode="bf16") == 1.0
     assert limits.share(2.0, num_bytes=10, num_operations=100, mode="f32") == 1.0
 

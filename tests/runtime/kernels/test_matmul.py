@@ -162,6 +162,79 @@ def test_rows_of_bf16_are_multiplied_by_weights_of_bf16(name: str, shape: tuple[
     np.testing.assert_allclose(out, stream + alone, rtol=1e-5, atol=1e-5 * np.abs(alone).max())
 
 
+def rotated(cpu: "Cpu", name: str, raw: npt.NDArray[np.uint8], shape: tuple[int, int]) -> "Matrix":
+    matrix = native_module().Matrix.pack(cpu, TYPES[name], raw, *shape)
+    assert not matrix.takes_rotated
+    matrix.rotate(cpu)
+    return cast("Matrix", matrix)
+
+
+def rotated_and_rounded(x: Floats) -> Doubles:
+    """Rows times Hadamard's matrix, 64 inputs at a time, as int8 of a scale for each part."""
+    hadamard = np.ones((1, 1))
+    while len(hadamard) < 64:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    steps = -(-x.shape[1] // 64)
+    padded = np.zeros((len(x), steps * 64))
+    padded[:, : x.shape[1]] = x
+    turned = (padded.reshape(len(x), steps, 64) @ hadamard).reshape(padded.shape)
+    parts = -(-steps // 9)
+    cuts = [steps * part // parts * 64 for part in range(1, parts)]
+    rounded = []
+    for piece in np.split(turned, cuts, axis=1):
+        scale = np.abs(piece).max(axis=1, keepdims=True) / 127
+        rounded.append(np.rint(piece / scale) * scale)
+    return np.concatenate(rounded, axis=1)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES.keys() - {"F16", "BF16", "F32"}))
+@pytest.mark.parametrize("shape", [(1, 256), (97, 512), (96, 1536), (40, 1280)])
+def test_rotated_rows_are_multiplied_by_rotated_weights(name: str, shape: tuple[int, int]) -> None:
+    """In any company alike, as plain arithmetic over the same codes has it."""
+    cpu, rng = make_cpu("avx512amx"), np.random.default_rng(shape[0])
+    raw, weight = random_tensor(name, *shape, rng)
+    matrix = rotated(cpu, name, raw, shape)
+    x = rng.normal(0, 1, (70, shape[1])).astype(np.float32)
+    x[:, 3] *= 50  # what stands out
+    exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+    alone = np.concatenate([product(cpu, matrix, row[None], "rotated") for row in x])
+    want = rotated_and_rounded(x) @ rotated_and_rounded(weight).T / 64
+    error = np.sqrt(np.mean((alone - want) ** 2) / np.mean(exact**2))
+    assert error < 2e-3  # few codes are at the middle, where a rounding decides
+    sizes = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(weight, axis=1)
+    assert np.sqrt(np.mean(((alone - exact) / sizes) ** 2)) < 2e-3
+    for num_rows in (2, 16, 17, 32, 45, 70):
+        np.testing.assert_array_equal(
+            product(cpu, matrix, x[:num_rows], "rotated"), alone[:num_rows]
+        )
+    stream = rng.normal(0, 1, alone.shape).astype(np.float32)
+    out = stream.copy()
+    native_module().matmul(cpu, matrix, x, out, "rotated", add=True)
+    np.testing.assert_allclose(out, stream + alone, rtol=1e-5, atol=1e-5 * np.abs(alone).max())
+
+
+@pytest.mark.parametrize("shape", [(3, 32), (33, 96), (16, 608)])
+def test_rotated_widths_need_not_be_whole(shape: tuple[int, int]) -> None:
+    cpu, rng = make_cpu("avx512amx"), np.random.default_rng(9)
+    raw, weight = random_tensor("Q8_0", *shape, rng)
+    matrix = rotated(cpu, "Q8_0", raw, shape)
+    x = rng.normal(0, 1, (33, shape[1])).astype(np.float32)
+    x[5] = 0
+    out, exact = product(cpu, matrix, x, "rotated"), x @ weight.T
+    assert np.sqrt(np.mean((out - exact) ** 2) / np.mean(exact**2)) < 0.03
+    assert (out[5] == 0).all()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "avx512amx"])
+def test_without_tiles_nothing_is_rotated(isa: str) -> None:
+    cpu = make_cpu(isa)
+    raw, _ = random_tensor("Q8_0", 4, 64, np.random.default_rng(1))
+    matrix = rotated(cpu, "Q8_0", raw, (4, 64))
+    assert not matrix.takes_rotated
+    with pytest.raises(ValueError, match="rotated form"):
+        product(cpu, matrix, np.zeros((1, 64), np.float32), "rotated")
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mode", ["int8", "f32"])
 def test_products_are_added_to_the_residual_stream(isa: str, mode: str) -> None:

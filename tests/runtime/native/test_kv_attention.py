@@ -44,6 +44,7 @@ class Case:
         self.cpu = native.Cpu(num_threads, isa)
         # There prompts have a kernel of their own; the other is that of avx512vnni.
         self.of_prompts = self.cpu.isa == "avx512amx"
+        self.in_bulk = False
         rng = np.random.default_rng(7)
         counts = [-(-(rows + before) // self.block_size) for rows, before in batch]
         num_blocks = sum(counts) + 3
@@ -103,6 +104,7 @@ class Case:
             softcap,
             window,
             self.of_prompts,
+            self.in_bulk,
         )
         return out
 
@@ -188,6 +190,18 @@ def test_rows_that_share_blocks_have_the_bits_that_they_have_alone(
     want = case.attend()
     assert np.isfinite(want).all()
     assert_same_alone(native, case, want)
+
+
+@pytest.mark.parametrize("num_shared", [0, 40])
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
+def test_rows_in_bulk_attend_to_the_same(kv_dtype: str, isa: str, num_shared: int) -> None:
+    """By tiles where many read the same blocks, and with queries rounded once."""
+    native = require_isa(isa)
+    batch = [(1, 1100), (1, 700), (3, 650), (1, 300), (1, 20), (1, 522), *[(1, 800)] * 20]
+    case = Case(native, SHAPES[0], batch, kv_dtype=kv_dtype, isa=isa, num_shared=num_shared)
+    case.of_prompts, case.in_bulk = False, True
+    assert error(case.attend(), case.expected()) < 2 * TOLERANCES[kv_dtype]
 
 
 def assert_same_alone(native: Any, together: Case, want: npt.NDArray[np.float32]) -> None:

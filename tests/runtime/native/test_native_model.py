@@ -212,11 +212,12 @@ def test_arrays_of_other_lengths_are_refused(gguf: Path) -> None:
         plan.query_starts,
         plan.context_lens,
         plan.prompt_lens,
+        plan.batch_invariant,
         plan.block_tables,
         plan.slot_mapping,
         plan.logits_rows,
     ]
-    for index in range(7):
+    for index in range(8):
         wrong = [*fields]
         wrong[index] = wrong[index][:-1]
         with pytest.raises(ValueError, match=r"\w"):

@@ -30,6 +30,7 @@ def make_plan(contexts: list[int], counts: list[int], block_size: int, seed: int
         query_starts=starts,
         context_lens=np.array(contexts, np.int32),
         prompt_lens=np.zeros(len(contexts), np.int32),
+        batch_invariant=np.ones(len(contexts), np.bool_),
         block_tables=tables,
         slot_mapping=np.zeros(starts[-1], np.int64),
         logits_rows=np.zeros(0, np.int32),
