@@ -17,6 +17,7 @@ advances.
 """
 
 from bisect import insort
+from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from math import inf
@@ -222,6 +223,7 @@ class Scheduler:
                     sequence=sequence, num_tokens=1, is_sampled=True, draft_token_ids=drafts
                 )
             )
+        rows.sort(key=lambda row: not row.sequence.is_batch_invariant)  # neighbours go together
         return rows, len(rows) + num_drafts, num_pairs
 
     def _take_drafts(self, sequence: Sequence, spare_tokens: int) -> tuple[int, ...]:
@@ -275,12 +277,23 @@ class Scheduler:
             room = budget.room(start=oldest.num_computed_tokens)
             grant(oldest, -(-room // _OLDEST_SHARE))
         pending = sorted(prefilling, key=_urgency, reverse=True)
-        while budget.room(start=0) > 0:
+        while budget.room(start=0) > 0 and not self._is_enough(granted, len(pending)):
             admitted = self._admit_before(pending) if may_admit else None
             if admitted is None and not pending:
                 break
             grant(admitted or pending.pop(), self._config.max_batch_tokens)
         return granted
+
+    def _is_enough(self, granted: Mapping[Sequence, int], num_pending: int) -> bool:
+        """Have so many prompts come to their end that others had better wait for the next step?
+
+        A step ends for all its prompts at once, and each step costs ``overhead`` tokens more. With
+        n prompts of equal length to come, k to a step, the mean wait for a prompt's end is least at
+        k = sqrt(n * overhead / length).
+        """
+        num_ended = sum(n == one.num_uncomputed_tokens for one, n in granted.items())
+        num_prompts = len(granted) + num_pending + self.num_waiting
+        return num_ended * sum(granted.values()) > num_prompts * self.cost.overhead_tokens
 
     def _admit_before(self, pending: Rows[Sequence]) -> Sequence | None:
         """Start a waiting sequence that goes before the next prompt in progress."""

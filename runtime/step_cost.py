@@ -16,6 +16,7 @@ _DRIFT_VARIANCE: Final = 2e-5  # a step, relative: what is not measured becomes 
 _NOISE_VARIANCE: Final = 0.01  # steps of equal work differ by a tenth
 _MAX_SIGMAS: Final = 3.0  # further off is an outlier and pulls no harder than this
 _MAX_OUTLIERS: Final = 3  # so many in a row are no outliers: the machine has changed
+_MIN_OVERHEAD, _MAX_OVERHEAD = 16.0, 128.0  # tokens: the fixed part alone is ill determined
 _MIN_FACTOR: Final = 1e-3  # of the prior; each part stays positive
 
 
@@ -42,6 +43,12 @@ class StepCostModel:
         """(a, b, c): seconds a step, a token, a pair."""
         p, f = self._prior, self._factors
         return p[0] * f[0], p[1] * f[1], p[2] * f[2]
+
+    @property
+    def overhead_tokens(self) -> float:
+        """What a step costs besides its tokens, in tokens."""
+        a, b, _ = self.parts
+        return min(max(a / b, _MIN_OVERHEAD), _MAX_OVERHEAD)
 
     def predict(self, num_tokens: int, num_pairs: int) -> float:
         a, b, c = self.parts
@@ -116,8 +123,13 @@ class PrefillBudget:
         return max(min(self._tokens, int(min(affordable, self._tokens))), self._floor)
 
     def take(self, num_wanted: int, *, start: int) -> int:
-        """Grant up to ``num_wanted`` tokens after ``start``; how many it grants."""
+        """Grant up to ``num_wanted`` tokens after ``start``; how many it grants.
+
+        What would be left of them is granted too if a step of its own would cost more.
+        """
         num_tokens = min(num_wanted, self.room(start=start))
+        if 0 < num_tokens < num_wanted <= num_tokens + self._cost.overhead_tokens:
+            num_tokens = min(num_wanted, self._tokens)
         if num_tokens > 0:
             self.num_granted += num_tokens
             self._tokens -= num_tokens

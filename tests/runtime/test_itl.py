@@ -77,6 +77,18 @@ def test_nobody_decoding_gives_prompts_the_whole_step() -> None:
     assert [step.num_prefill_tokens for step in stats] == [512, 512, 276]
 
 
+def test_of_many_prompts_some_end_before_others_begin() -> None:
+    """All in one step would end together: half of them twice as late as they need."""
+    sim = Simulation(max_batch_tokens=512)
+    clients = [sim.arrive(0, 64, max_tokens=8) for _ in range(8)]
+    stats = sim.run()
+    assert 64 < stats[0].num_prefill_tokens <= 256
+    waits_s = sorted(client.ttft_s for client in clients)
+    assert waits_s[3] <= 0.7 * waits_s[-1]
+    at_once_s = TRUE_COST[0] + TRUE_COST[1] * 512 + TRUE_COST[2] * 8 * 64 * 65 / 2
+    assert waits_s[-1] <= 1.4 * at_once_s
+
+
 def test_the_budget_and_the_prediction_are_facts() -> None:
     sim = Simulation()
     sim.arrive(0, 600, max_tokens=3)

@@ -106,8 +106,9 @@ def test_a_budget_grants_what_fits_and_the_floor_at_least(
         spent_s += b * num_tokens + c * count_pairs(start, num_tokens)
     assert granted == budget.num_granted <= max_tokens
     assert granted >= min(floor_tokens, max_tokens, sum(wants))
-    if granted > floor_tokens:
-        assert spent_s <= time_s * (1 + 1e-9)
+    if granted > floor_tokens:  # no more than a rest that is not worth a step
+        rest = model.overhead_tokens
+        assert spent_s <= time_s * (1 + 1e-9) + rest * (b + c * (start + granted))
 
 
 def test_without_a_bound_on_time_only_tokens_count() -> None:
@@ -122,3 +123,17 @@ def test_without_a_bound_on_time_only_tokens_count() -> None:
 def test_later_tokens_of_a_prompt_get_less_room() -> None:
     budget = PrefillBudget(StepCostModel(), max_tokens=4096, time_s=0.1, floor_tokens=1)
     assert budget.room(start=0) > budget.room(start=8_000) > 1
+
+
+@pytest.mark.parametrize(
+    ("num_wanted", "max_tokens", "granted"), [(60, 512, 50), (400, 512, 50), (70, 60, 50)]
+)
+def test_a_rest_that_is_not_worth_a_step_is_taken_along(
+    num_wanted: int, max_tokens: int, granted: int
+) -> None:
+    cost = StepCostModel()
+    assert cost.overhead_tokens == 16
+    b = cost.parts[1]
+    budget = PrefillBudget(cost, max_tokens=max_tokens, time_s=50.5 * b, floor_tokens=1)
+    is_rest = 50 < num_wanted <= 50 + cost.overhead_tokens
+    assert budget.take(num_wanted, start=0) == (num_wanted if is_rest else granted)
