@@ -27,7 +27,7 @@ class Cpu:
         """Whether ``matmul`` has a mode "bf16"."""
 
 class Matrix:
-    """Weights packed for the kernels, every ggml type exactly; immutable but for ``rotate``."""
+    """Weights packed for the kernels, every ggml type exactly; only forms can be added."""
 
     @staticmethod
     def pack(cpu: Cpu, ggml_type: int, data: Any, num_rows: int, num_cols: int) -> Matrix:
@@ -69,6 +69,9 @@ class Matrix:
 
         Plain numbers, and CPUs without tiles, have none.
         """
+
+    def widen(self, cpu: Cpu) -> None:
+        """Keep the weights as bf16 too: the mode "bf16" then gives the same in less time."""
 
     def dequantize_row(self, row: int, out: Any) -> None:
         """Fill ``out`` (num_cols,) float32.  Raises: ValueError when it does not fit."""

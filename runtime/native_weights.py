@@ -5,7 +5,6 @@ norms and biases.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -62,11 +61,13 @@ def pack_weights(
     """
     if precision not in PRECISIONS:
         raise InvalidConfig(f"precision {precision!r} is not one of {PRECISIONS}")
-    packer = _Packer(cpu, config, source)
+    packer = _Packer(cpu, config, source, for_many_rows=precision == "int8")
     embedding = packer.matrix("token_embd.weight", config.vocab_size, config.hidden_size)
     head = embedding
     if source.has("output.weight"):
         head = packer.matrix("output.weight", config.vocab_size, config.hidden_size)
+    if precision == "int8":
+        head.widen(cpu)
     try:
         weights = _native.ModelWeights(
             native_shape(config),
@@ -98,8 +99,11 @@ def native_shape(config: ModelConfig) -> _native.ModelShape:
 
 
 class _Packer:
-    def __init__(self, cpu: _native.Cpu, config: ModelConfig, source: TensorSource) -> None:
+    def __init__(
+        self, cpu: _native.Cpu, config: ModelConfig, source: TensorSource, *, for_many_rows: bool
+    ) -> None:
         self._cpu, self._config, self._source = cpu, config, source
+        self._for_many_rows = for_many_rows
         q_width = config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
         hidden_size, ffn_size = config.hidden_size, config.ffn_size
@@ -128,9 +132,11 @@ class _Packer:
             name: [self.matrix(f"{prefix}{part}.weight", *self._shapes[part]) for part in parts]
             for name, parts in _MATRICES.items()
         }
-        if index + 1 < config.num_layers:  # nothing makes up for what the last one rounds
-            for matrix in chain.from_iterable(matrices[name] for name in _ROTATED):
-                matrix.rotate(self._cpu)
+        if self._for_many_rows:
+            is_last = index + 1 == config.num_layers  # nothing makes up for what that one rounds
+            for name, matrix in ((name, one) for name, all_ in matrices.items() for one in all_):
+                add_form = matrix.rotate if name in _ROTATED and not is_last else matrix.widen
+                add_form(self._cpu)
         widths = dict.fromkeys(_NORMS, config.hidden_size)
         names = dict(_NORMS)
         if config.post_norms:

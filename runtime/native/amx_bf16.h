@@ -15,9 +15,11 @@ namespace {
 constexpr int kStripTiles = 2;             // tiles of outputs that are unpacked together
 constexpr int64_t kMostStripInputs = 576;  // of both: 36 KiB of bf16, which stay in the L1 cache
 constexpr int64_t kLineBytes = 64;         // a pair of inputs of sixteen outputs
+constexpr int64_t kWidenedGroupBytes = kGroup / 2 * kLineBytes;
 
-struct alignas(64) Strip {
-  uint8_t weights[kStripTiles][kMostStripInputs / 2 * kLineBytes];
+// The weights of both tiles over up to kMostStripInputs inputs.
+struct Strip {
+  const uint8_t* weights[kStripTiles];
 };
 
 // Sixteen outputs' weights of two inputs, side by side.
@@ -125,7 +127,7 @@ inline void multiply_strip(const MatmulArgs& args, int64_t tile, int64_t num_out
 
 template <class F>
 void bf16_tiles(const MatmulArgs& args) {
-  Strip strip;
+  alignas(64) uint8_t widened[kStripTiles][kMostStripInputs / 2 * kLineBytes];
   alignas(64) float room[kSide * kSide] = {};
   const int64_t groups = args.tiles.num_inputs / kGroup;
   const int64_t parts = (args.tiles.num_inputs + kMostStripInputs - 1) / kMostStripInputs;
@@ -135,9 +137,15 @@ void bf16_tiles(const MatmulArgs& args) {
     const int64_t own = (args.end_tile - tile) * kLanes, most = own < left ? own : left;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t first = groups * part / parts, end = groups * (part + 1) / parts;
+      Strip strip;
       for (int t = 0; t < kStripTiles; ++t) {  // the last one twice where there is no second
-        const int64_t last = args.end_tile - 1;
-        widen<F>(args.tiles, tile + t < last ? tile + t : last, first, end, strip.weights[t]);
+        const int64_t last = args.end_tile - 1, at = tile + t < last ? tile + t : last;
+        strip.weights[t] = widened[t];
+        if (args.tiles.widened == nullptr) {
+          widen<F>(args.tiles, at, first, end, widened[t]);
+        } else {
+          strip.weights[t] = args.tiles.widened + (at * groups + first) * kWidenedGroupBytes;
+        }
       }
       multiply_strip(args, tile, most < kSide ? most : kSide, strip, first * kGroup,
                      (end - first) * kGroup, args.add || part > 0, room);

@@ -44,6 +44,11 @@ void rotate(Matrix& matrix, Cpu& cpu) {
   matrix.rotate(cpu.isa.matmul, cpu.arena, cpu.threads);
 }
 
+void widen(Matrix& matrix, Cpu& cpu) {
+  nb::gil_scoped_release released;
+  matrix.widen(cpu.isa.matmul, cpu.arena, cpu.threads);
+}
+
 void dequantize_row(const Matrix& matrix, std::int64_t row, Array<float, 1> out) {
   require(row >= 0 && row < matrix.num_rows(), "the row is out of range");
   require(std::int64_t(out.shape(0)) == matrix.num_cols(), "out has another width");
@@ -179,6 +184,7 @@ void bind_matmul(nb::module_& module) {
       .def_prop_ro("rotated_bytes", &Matrix::rotated_bytes)
       .def_prop_ro("takes_rotated", &Matrix::takes_rotated)
       .def("rotate", &rotate, "cpu"_a)
+      .def("widen", &widen, "cpu"_a)
       .def("dequantize_row", &dequantize_row, "row"_a, "out"_a.noconvert());
   module.def("matmul", &matmul, "cpu"_a, "matrix"_a, "x"_a.noconvert(), "out"_a.noconvert(),
              "mode"_a, nb::kw_only(), "add"_a = false);

@@ -211,6 +211,12 @@ void round_row(const float* x, const QuantizedRows& q, int64_t row) {
   }
 }
 
+void widen_tile(const PackedTiles& tiles, int64_t tile, uint8_t* to) {
+  by_format(tiles.format, [&](auto format) {
+    widen<decltype(format)>(tiles, tile, 0, tiles.num_inputs / kGroup, to);
+  });
+}
+
 void rotate_tile(const PackedTiles& tiles, int64_t tile, const RotatedTiles& to) {
   alignas(64) float weights[kMostPartInputs * kLanes];
   const int64_t width = to.num_inputs, parts = rotated_parts(width);
@@ -239,6 +245,7 @@ MatmulKernels matmul_kernels() {
   kernels.rotate_row = rotate_row;
   kernels.multiply_rotated = multiply_rotated;
   kernels.rotate_rounded = rotate_rounded;
+  kernels.widen_tile = widen_tile;
   kernels.rotate_tile = rotate_tile;
 #endif
   return kernels;

@@ -36,6 +36,9 @@ struct PackedTiles {
   int64_t tile_bytes, scales_at, mins_at;
   int64_t num_outputs, num_inputs;
   int32_t format, offset;
+  // The same as bf16, by tile: a line of two inputs of the 16 outputs after the other. Null where they
+  // are widened in every product.
+  uint8_t* widened;
 };
 
 // Inputs that are rotated together; rotated rows have so many or a multiple, zeros at the end.
@@ -131,6 +134,7 @@ struct MatmulKernels {
   void (*multiply_rotated)(const RotatedArgs&);
   void (*rotate_rounded)(const QuantizedRows&, int64_t row);  // from its bf16
   // One tile of an integer format.
+  void (*widen_tile)(const PackedTiles&, int64_t tile, uint8_t* to);
   void (*rotate_tile)(const PackedTiles&, int64_t tile, const RotatedTiles& to);
 };
 

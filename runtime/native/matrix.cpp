@@ -243,6 +243,23 @@ void Matrix::rotate(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool
   });
 }
 
+void Matrix::widen(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool) {
+  if (!takes_int8() || kernels.widen_tile == nullptr) return;
+  const std::int64_t tile_bytes = num_cols() * kTileOutputs * 2;
+  widened_storage_ = arena.allocate(std::size_t(num_tiles() * tile_bytes));
+  pool.run_all([&](std::size_t thread, std::size_t num_threads) {
+    const TileRange range = share(num_tiles(), thread, num_threads);
+    for (std::int64_t tile = range.first; tile < range.end; ++tile) {
+      kernels.widen_tile(tiles_, tile, widened_storage_.get() + tile * tile_bytes);
+    }
+  });
+  tiles_.widened = widened_storage_.get();
+}
+
+std::size_t Matrix::widened_bytes() const {
+  return tiles_.widened == nullptr ? 0 : std::size_t(num_tiles() * num_cols() * kTileOutputs * 2);
+}
+
 void Matrix::dequantize_row(std::int64_t row, float* out) const {
   const std::uint8_t* tile = tiles_.data + row / kTileOutputs * tiles_.tile_bytes;
   const std::int64_t lane = row % kTileOutputs;

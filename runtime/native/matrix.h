@@ -45,6 +45,9 @@ class Matrix {
   // Adds the rotated form: a byte for each weight.  Nothing happens to plain numbers, or
   // where the kernels have no use for it.
   void rotate(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool);
+  // Keeps the weights as bf16 too, two bytes each, for products in bf16; likewise.
+  void widen(const MatmulKernels& kernels, Arena& arena, ThreadPool& pool);
+  std::size_t widened_bytes() const;
   bool takes_rotated() const { return rotated_.codes != nullptr; }
   const RotatedTiles& rotated() const { return rotated_; }
   std::size_t rotated_bytes() const { return rotated_codes() + rotated_scales() * sizeof(float); }
@@ -65,7 +68,7 @@ class Matrix {
 
   PackedTiles tiles_;
   RotatedTiles rotated_{};
-  std::shared_ptr<std::uint8_t> storage_, rotated_storage_;
+  std::shared_ptr<std::uint8_t> storage_, rotated_storage_, widened_storage_;
 };
 
 }  // namespace starshade

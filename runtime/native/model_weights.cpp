@@ -64,7 +64,7 @@ Projection::Projection(std::vector<Matrix> parts, std::int64_t num_inputs,
 
 std::size_t Projection::num_bytes() const {
   std::size_t total = 0;
-  for (const Matrix& part : parts_) total += part.num_bytes() + part.rotated_bytes();
+  for (const Matrix& part : parts_) total += part.num_bytes() + part.rotated_bytes() + part.widened_bytes();
   return total;
 }
 

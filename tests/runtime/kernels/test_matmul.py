@@ -156,6 +156,8 @@ def test_rows_of_bf16_are_multiplied_by_weights_of_bf16(name: str, shape: tuple[
     assert np.sqrt(np.mean((alone - exact) ** 2) / np.mean(exact**2)) < 0.004
     for num_rows in (2, 16, 17, 32, 45, 70):
         np.testing.assert_array_equal(product(cpu, matrix, x[:num_rows], "bf16"), alone[:num_rows])
+    matrix.widen(cpu)
+    np.testing.assert_array_equal(product(cpu, matrix, x, "bf16"), alone)
     stream = rng.normal(0, 1, alone.shape).astype(np.float32)
     out = stream.copy()
     native_module().matmul(cpu, matrix, x, out, "bf16", add=True)
