@@ -43,7 +43,7 @@ class EngineSettings:
         int,
         Key(
             "Most tokens guessed at once for one sequence and checked in its next step; 0 is off. "
-            "No answer depends on it.",
+            "No answer depends on it, but by rounding where answers depend on company.",
             rules.between(0, 32),
         ),
     ] = 7

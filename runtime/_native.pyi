@@ -255,6 +255,10 @@ class Model:
         """Of the last step: (S, V), a view that the next step overwrites."""
 
     @property
+    def has_bulk(self) -> bool:
+        """Whether many rows are computed otherwise than few."""
+
+    @property
     def block_bytes(self) -> int: ...
 
 def largest(

@@ -28,7 +28,8 @@ class EngineConfig:
 
     A sequence gets up to ``max_draft_tokens`` drafts a step (0: no speculation) while the decoding
     sequences and all their drafts are at most ``max_draft_rows``: about the number of rows from
-    which on each costs its full share of a step. The output is the same for any values.
+    which on each costs its full share of a step. The output is the same for any values
+    (with ``batch_invariant`` and a seed to the last bit).
 
     With ``batch_invariant`` only a runner is taken that can promise (``is_batch_invariant``) the
     same logits for a token, bit by bit, whatever else the step computes and however its prompt was

@@ -25,6 +25,7 @@ from runtime.logits import TokenHistory
 from runtime.ngram import NgramProposer
 from runtime.observer import EngineObserver, StepStats
 from runtime.output import OutputText
+from runtime.sampling import SamplingParams
 from runtime.scheduler import ScheduledStep, Scheduler
 from runtime.sequence import GenerationRequest, Sequence, SequenceStatus
 from runtime.settling import Settler, StepResult, log_failure
@@ -64,6 +65,7 @@ class Engine:
         self._observer = observer
         self._clock_ns = clock_ns
         self._fresh_seed = fresh_seed
+        self._has_bulk = getattr(runner, "has_bulk", False)
         self._grammars = grammars
         self._speculator = Speculator(
             proposer or NgramProposer(),
@@ -161,7 +163,7 @@ class Engine:
                 request,
                 rng_seed=seed,
                 max_output_tokens=min(sampling.max_tokens, self.max_context_tokens - num_tokens),
-                is_batch_invariant=self._config.batch_invariant or sampling.seed is not None,
+                is_batch_invariant=self._is_invariant(sampling),
             ),
             output=OutputText(
                 sampling,
@@ -171,6 +173,9 @@ class Engine:
             grammar=self._compiled(request),
             history=TokenHistory(request.prompt_token_ids) if sampling.has_penalties else None,
         )
+
+    def _is_invariant(self, sampling: SamplingParams) -> bool:
+        return not self._has_bulk or self._config.batch_invariant or sampling.seed is not None
 
     def _compiled(self, request: GenerationRequest) -> GrammarState | None:
         if request.grammar is None:

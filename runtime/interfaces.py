@@ -15,8 +15,9 @@ LogitsT_contra = TypeVar("LogitsT_contra", contravariant=True)
 class Runner(Protocol[LogitsT_co]):
     """Computes plans over a KV cache of its own.
 
-    One whose logits are the same for a token, bit by bit, in any plan that computes it and asks for
-    that (``StepPlan.batch_invariant``) has an attribute ``is_batch_invariant`` that is true.
+    One whose logits are the same for a token, bit by bit, in any plan that computes it and asks
+    for that (``StepPlan.batch_invariant``) has an attribute ``is_batch_invariant`` that is true.
+    One that computes tokens of other sequences otherwise where there are many has ``has_bulk``.
     """
 
     @property

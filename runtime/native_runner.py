@@ -143,6 +143,7 @@ class NativeRunner:
         except ValueError as err:
             raise InvalidConfig(f"the KV cache cannot be had: {err}") from err
         self._cpu = model.cpu
+        self.has_bulk = self._model.has_bulk
         self.vocab_size = model.config.vocab_size
         self.max_context_tokens = max_context_tokens or model.config.max_context_tokens
         self.num_blocks, self.block_size = num_blocks, block_size

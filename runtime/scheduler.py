@@ -281,7 +281,8 @@ class Scheduler:
             admitted = self._admit_before(pending) if may_admit else None
             if admitted is None and not pending:
                 break
-            grant(admitted or pending.pop(), self._config.max_batch_tokens)
+            sequence = admitted or pending.pop()
+            grant(sequence, sequence.num_uncomputed_tokens)
         return granted
 
     def _is_enough(self, granted: Mapping[Sequence, int], num_pending: int) -> bool:

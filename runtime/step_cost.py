@@ -46,7 +46,7 @@ class StepCostModel:
 
     @property
     def overhead_tokens(self) -> float:
-        """What a step costs besides its tokens, in tokens."""
+        """What a step costs besides its tokens, in tokens; those who decode not counted."""
         a, b, _ = self.parts
         return min(max(a / b, _MIN_OVERHEAD), _MAX_OVERHEAD)
 
@@ -125,11 +125,13 @@ class PrefillBudget:
     def take(self, num_wanted: int, *, start: int) -> int:
         """Grant up to ``num_wanted`` tokens after ``start``; how many it grants.
 
-        What would be left of them is granted too if a step of its own would cost more.
+        What would be left of them is granted too if a step of its own would cost more; so all that
+        a sequence has left is to be wanted.
         """
         num_tokens = min(num_wanted, self.room(start=start))
-        if 0 < num_tokens < num_wanted <= num_tokens + self._cost.overhead_tokens:
-            num_tokens = min(num_wanted, self._tokens)
+        worth_a_step = num_tokens + self._cost.overhead_tokens
+        if 0 < num_tokens < num_wanted <= min(worth_a_step, self._tokens):
+            num_tokens = num_wanted
         if num_tokens > 0:
             self.num_granted += num_tokens
             self._tokens -= num_tokens

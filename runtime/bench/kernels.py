@@ -71,10 +71,11 @@ def kernels(
         layers, head = _pack(cpu, config, source)
         del source
         name = checkpoint.name
-    for matrix in layers:
-        matrix.rotate(cpu)
-    for matrix in (*layers, head):
-        matrix.widen(cpu)
+    if choice.precision == "int8":
+        for matrix in layers:
+            matrix.rotate(cpu)
+        for matrix in (*layers, head):
+            matrix.widen(cpu)
     layers_bytes = sum(matrix.num_bytes for matrix in layers)
     limits = measure_limits(cpu, num_bytes=max(_MIN_READ_BYTES, layers_bytes))
     results: list[Row] = []

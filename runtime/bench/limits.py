@@ -28,7 +28,8 @@ class Limits:
     def share(self, seconds: float, *, num_bytes: float, num_operations: float, mode: str) -> float:
         """The least time that memory or arithmetic leaves, over ``seconds``."""
         # Where bf16 is multiplied at all, it is by tiles, which hold half as many.
-        per_s = {"bf16": self.int8_per_s / 2, "f32": self.f32_per_s}.get(mode, self.int8_per_s)
+        whole, half = self.int8_per_s, self.int8_per_s / 2
+        per_s = {"int8": whole, "rotated": whole, "bf16": half, "f32": self.f32_per_s}[mode]
         return max(num_bytes / self.bytes_per_s, num_operations / per_s) / seconds
 
     def rows(self) -> list[Row]:

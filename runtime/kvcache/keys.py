@@ -15,11 +15,17 @@ BlockKey = NewType("BlockKey", bytes)  # 32 bytes
 
 _ROOT_TAG = b"starshade/kv/genesis/v1"
 _BLOCK_TAG = b"starshade/kv/block/v1"
+_IN_BULK = b"in bulk"
 
 
-def root_key(*, model_sha256: str, salt: bytes) -> BlockKey:
-    """The parent of a sequence's first block."""
-    return _digest(_ROOT_TAG, model_sha256.encode(), salt)
+def root_key(*, model_sha256: str, salt: bytes, in_bulk: bool = False) -> BlockKey:
+    """The parent of a sequence's first block.
+
+    ``in_bulk``: what the sequence generates may be computed otherwise in company, so that no other
+    than such a sequence may go on from it.
+    """
+    fields = (_ROOT_TAG, model_sha256.encode(), salt)
+    return _digest(*fields, _IN_BULK) if in_bulk else _digest(*fields)
 
 
 def block_key(parent: BlockKey, token_ids: Sequence[int]) -> BlockKey:

@@ -153,8 +153,11 @@ class KVCacheManager:
         keys = sequence.block_keys
         size = self._block_size
         if not keys and num_blocks:
-            salt = sequence.request.cache_salt
-            root = root_key(model_sha256=self._config.model_sha256, salt=salt)
+            root = root_key(
+                model_sha256=self._config.model_sha256,
+                salt=sequence.request.cache_salt,
+                in_bulk=not sequence.is_batch_invariant,
+            )
             keys.append(block_key(root, sequence.token_ids[:size]))
         for idx in range(len(keys), num_blocks):
             keys.append(block_key(keys[-1], sequence.token_ids[idx * size : (idx + 1) * size]))

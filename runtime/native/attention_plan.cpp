@@ -49,13 +49,18 @@ std::int32_t AttentionPlan::first_tile_of(std::int32_t first_position) const {
 
 void AttentionPlan::add_whole(const SequenceRows& sequence, std::int32_t first, std::int32_t end) {
   const std::int32_t first_position = sequence.first_position + first;
+  const bool by_tiles = goes_by_tiles(sequence, end - first);
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
     tasks_.push_back({sequence.block_ids, sequence.first_row + first, nullptr, end - first,
                       first_position, kv_head, first_tile_of(first_position),
-                      tile_of(sequence.first_position + end - 1) + 1, sequence.is_prompt,
+                      tile_of(sequence.first_position + end - 1) + 1, by_tiles,
                       sequence.is_bulk && !sequence.is_prompt, nullptr});
     lists_at_.push_back(-1);
   }
+}
+
+bool AttentionPlan::goes_by_tiles(const SequenceRows& sequence, std::int32_t num_queries) const {
+  return sequence.is_prompt || (sequence.is_bulk && num_queries * group_ >= kTileRowsInBulk);
 }
 
 // False for a sequence of many queries or one part.
@@ -116,8 +121,7 @@ void AttentionPlan::add_part(const StepRows& rows, const Part& part) {
     first_position = std::min(first_position, sequence.first_position);
   }
   const auto num_queries = std::int32_t(part.queries.size());
-  const bool by_tiles =
-      first.is_prompt || (first.is_bulk && num_queries * group_ >= kTileRowsInBulk);
+  const bool by_tiles = goes_by_tiles(first, num_queries);
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
     tasks_.push_back({first.block_ids, 0, nullptr, num_queries, first_position, kv_head, part.first_tile,
                       part.end_tile, by_tiles, first.is_bulk && !first.is_prompt, nullptr});

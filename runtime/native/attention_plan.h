@@ -51,6 +51,7 @@ class AttentionPlan {
   bool add_split(const StepRows& rows, std::int32_t index);
   void share(const StepRows& rows, const Part& part);
   void add_part(const StepRows& rows, const Part& part);
+  bool goes_by_tiles(const SequenceRows& sequence, std::int32_t num_queries) const;
   std::int32_t tile_of(std::int32_t position) const;
   std::int32_t first_tile_of(std::int32_t first_position) const;
   std::int64_t query_floats() const { return std::int64_t{group_} * (layout_.head_dim + 2); }

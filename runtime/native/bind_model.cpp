@@ -234,6 +234,7 @@ void bind_model(nb::module_& module) {
            "logits_rows"_a.noconvert())
       .def("best", &best)
       .def("logits", &logits)
+      .def_prop_ro("has_bulk", &Model::has_bulk)
       .def_prop_ro("block_bytes", [](Model& model) { return model.kv_pool().layout().block_bytes(); });
   module.def("largest", &largest, "cpu"_a, "logits"_a.noconvert(), "count"_a,
              "inverse_temperature"_a = 1.0f, "allowed"_a.noconvert().none() = nb::none());

@@ -49,6 +49,7 @@ class Model {
 
   const ModelWeights& weights() const { return *weights_; }
   KvPool& kv_pool() { return kv_pool_; }
+  bool has_bulk() const { return has_bulk_; }
   std::int64_t num_logits_rows() const { return std::int64_t(rows_.logits_rows.size()); }
   std::int64_t logits_stride() const { return logits_stride_; }
   const std::shared_ptr<float>& logits() const { return logits_; }

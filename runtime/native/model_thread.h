@@ -32,7 +32,7 @@ struct Model::Thread {
       : index(std::int64_t(index)),
         count(std::int64_t(count)),
         x(std::size_t(kAloneRows * max_cols)),
-        gate_up(std::size_t(2 * std::max(kBlockRows * (ffn_size / std::int64_t(count) + kGroup),
+        gate_up(std::size_t(2 * std::max(kSharedRows * (ffn_size / std::int64_t(count) + kGroup),
                                          kBulkBlockRows * kActivatedColumns))),
         quantized(kAloneRows, max_cols),
         scratch(scratch_bytes) {}
@@ -42,7 +42,7 @@ struct Model::Thread {
   const std::int64_t index, count;
   std::int64_t num_shared_out = 0;  // in this step
   LineVector<float> x;        // rows that this thread norms for itself
-  LineVector<float> gate_up;  // of a block: its share of the outputs, or kActivatedColumns of them
+  LineVector<float> gate_up;  // of few rows: its share of the outputs; of a block: kActivatedColumns
   QuantizedBuffer quantized;
   LineVector<std::uint8_t> scratch;   // attention's
   std::vector<BestLogit> best;        // by logits row, of this thread's tiles

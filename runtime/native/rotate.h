@@ -44,7 +44,7 @@ inline void rotate_inputs(float* x) {
   }
 }
 
-inline Vec size_of(Vec v) { return (Vec)_mm512_abs_ps((__m512)v); }
+inline Vec magnitude(Vec v) { return (Vec)_mm512_abs_ps((__m512)v); }
 inline Vec larger(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
 inline IntVec nearest(Vec v) { return (IntVec)_mm512_cvtps_epi32((__m512)v); }  // ties to even
 
@@ -58,6 +58,7 @@ inline void rotate_with(const LoadInputs& load_inputs, int64_t num_inputs, const
     const int64_t first = rotated_part(rows.num_inputs, part);
     const int64_t end = rotated_part(rows.num_inputs, part + 1);
     Vec most = {};
+    __mmask16 broken = 0;  // NaN, which no maximum keeps
     for (int64_t k = first; k < end; k += kRotated) {
       Vec v[4];
       for (int i = 0; i < 4; ++i) {
@@ -65,7 +66,8 @@ inline void rotate_with(const LoadInputs& load_inputs, int64_t num_inputs, const
       }
       rotate(v);
       for (int i = 0; i < 4; ++i) {
-        most = larger(most, size_of(v[i]));
+        most = larger(most, magnitude(v[i]));
+        broken |= _mm512_cmp_ps_mask((__m512)v[i], (__m512)v[i], _CMP_UNORD_Q);
         store(turned + k - first + i * kLanes, v[i]);
       }
     }
@@ -76,7 +78,7 @@ inline void rotate_with(const LoadInputs& load_inputs, int64_t num_inputs, const
       const IntVec ints = nearest(load(turned + k) * inverse);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + k), _mm512_cvtsepi32_epi8((__m512i)ints));
     }
-    rows.scales[row * parts + part] = largest / 127.0f;
+    rows.scales[row * parts + part] = broken ? __builtin_nanf("") : largest / 127.0f;
   }
 }
 
@@ -97,7 +99,7 @@ inline void rotate_rounded_row(const uint16_t* x, int64_t num_inputs, const Rota
 // The codes of sixteen outputs' weights, four inputs to a line; their scales.
 inline void put_rotated(const float* x, int64_t num_inputs, int8_t* codes, float* scales) {
   Vec most = {};
-  for (int64_t k = 0; k < num_inputs; ++k) most = larger(most, size_of(load(x + k * kLanes)));
+  for (int64_t k = 0; k < num_inputs; ++k) most = larger(most, magnitude(load(x + k * kLanes)));
   store(scales, most * (1.0f / (127 * kRotated)));  // both turns together are 64 times the identity
   const Vec inverse = most > Vec{} ? 127.0f / most : Vec{};
   for (int64_t k = 0; k < num_inputs; k += 4, codes += 64) {

@@ -21,7 +21,8 @@ std::int64_t rows_of_prompt(const StepArrays& arrays, std::int64_t index) {
 bool is_enough_for_bulk(const StepArrays& arrays) {
   std::int64_t count = 0;
   for (std::int64_t index = 0; index < arrays.num_sequences; ++index) {
-    count += rows_of_prompt(arrays, index) + !arrays.batch_invariant[index];
+    const bool has_rows = arrays.query_starts[index + 1] > arrays.query_starts[index];
+    count += rows_of_prompt(arrays, index) + (has_rows && !arrays.batch_invariant[index]);
   }
   return count >= kBulkSequences;
 }
@@ -43,6 +44,9 @@ void StepRows::take(const StepArrays& arrays, const StepLimits& limits) {
     require_range(token_id >= 0 && token_id < limits.vocab_size, "unknown token id", row);
     require_range(position >= 0 && position < limits.max_positions, "impossible position", row);
     require_range(arrays.slots[row] >= 0 && arrays.slots[row] < num_slots, "unknown slot", row);
+  }
+  if (arrays.num_logits_rows > num_tokens) {
+    throw std::invalid_argument("more logits are wanted than there are rows");
   }
   for (std::int64_t index = 0; index < arrays.num_logits_rows; ++index) {
     const std::int32_t row = arrays.logits_rows[index];

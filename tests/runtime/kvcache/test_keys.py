@@ -42,6 +42,15 @@ def test_model_and_salt_do_not_run_into_each_other(
     assert (keys[0] == keys[1]) == (first == second)
 
 
+def test_what_was_generated_in_bulk_has_a_root_of_its_own() -> None:
+    roots = {
+        root_key(model_sha256=MODEL, salt=salt, in_bulk=in_bulk)
+        for salt in (b"", b"in bulk")
+        for in_bulk in (False, True)
+    }
+    assert len(roots) == 4
+
+
 def test_the_layout_is_pinned() -> None:
     def field(data: bytes) -> bytes:
         return len(data).to_bytes(8, "little") + data

@@ -4,7 +4,7 @@
 never change an output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Rows
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from runtime.config import EngineConfig
+from runtime.sampling import SamplingParams
+from runtime.scheduler import Scheduler
+from runtime.sequence import GenerationRequest, Sequence, SequenceStatus
 from tests.support.native_models import ISAS, load_native, require_isa
 from tests.support.plans import Chunk, build_plan
 from tests.support.tiny_model import gguf_bytes, tiny_metadata, tiny_tensors, tiny_vocabulary
@@ -60,7 +64,7 @@ def test_a_token_has_the_same_logits_in_any_company(
             prompt_len=prompt_len,
         )
 
-    def run(parts: Sequence[Chunk]) -> Floats:
+    def run(parts: Rows[Chunk]) -> Floats:
         logits: Any = runner.run(build_plan(parts, block_size=BLOCK_SIZE))
         rows: Floats = logits.rows.copy()
         return rows
@@ -159,6 +163,82 @@ def test_only_who_may_depend_on_others_does(path: Path, isa: str, num: int) -> N
         assert (others == usual).all() != is_enough
         least = exact[num_invariant:]
         assert np.square(others - least).mean() < 2 * np.square(usual - least).mean()
+
+
+def test_logits_of_prompts_and_of_seeds_lie_between_those_in_bulk(path: Path) -> None:
+    """From sixteen generated rows on the head goes in bulk too, for these rows alone."""
+    require_isa("avx512amx")
+    company = Company(path, "avx512amx")
+    num_prompt = 40
+
+    def prompt() -> Chunk:
+        return company.part(23, 0, num_prompt)
+
+    def generated(num: int, *, batch_invariant: bool) -> list[Chunk]:
+        return [company.part(n, 40, 41, batch_invariant=batch_invariant) for n in range(num)]
+
+    alone = company.logits(*generated(20, batch_invariant=True))
+    of_prompt = company.logits(prompt())
+    few = company.logits(*generated(15, batch_invariant=False))
+    seeds = generated(20, batch_invariant=True)
+    free = generated(20, batch_invariant=False)
+    mixed = company.logits(*free[:9], seeds[9], prompt(), *free[10:20])
+    assert (mixed[9] == alone[9]).all()
+    assert (mixed[10 : 10 + num_prompt] == of_prompt).all()
+    many = np.concatenate([mixed[:9], mixed[10 + num_prompt :]])
+    assert (many == company.logits(*free[:9], *free[10:20])).all()
+    assert not (many[:9] == few[:9]).all()
+    usual = np.delete(alone, 9, axis=0)
+    assert 0 < np.square(many - usual).mean() < 0.05 * np.square(usual).mean()
+
+
+def test_a_seeded_request_does_not_go_on_from_what_others_generated(path: Path) -> None:
+    """The same prompt and, greedy, the same text: their blocks would be one in the prefix cache."""
+    require_isa("avx512amx")
+    alone, _ = generate(path, num_others=0)
+    among, num_merged = generate(path, num_others=8)
+    assert num_merged > 0
+    assert len(alone) == len(among) == 40
+    assert all((one == other).all() for one, other in zip(alone, among, strict=True))
+
+
+def generate(path: Path, *, num_others: int) -> tuple[list[Floats], int]:
+    """Logits of a seeded request beside others of its prompt, and how many blocks were merged."""
+    from runtime.native_runner import NativeRunner
+
+    runner = NativeRunner(
+        load_native(path, precision="int8", isa="avx512amx"), num_blocks=400, block_size=8
+    )
+    scheduler = Scheduler(EngineConfig(num_blocks=400, block_size=8))
+    prompt = tuple(range(3, 23))
+    sequences = []
+    for number in range(num_others + 1):
+        request = GenerationRequest(
+            request_id=str(number),
+            prompt_token_ids=prompt,
+            sampling=SamplingParams(max_tokens=40, temperature=0.0),
+            arrival_ns=0,
+        )
+        sequence = Sequence(
+            request,
+            rng_seed=1,
+            max_output_tokens=40,
+            is_batch_invariant=number == num_others,
+        )
+        scheduler.add(sequence)
+        sequences.append(sequence)
+    found: list[Floats] = []
+    while (step := scheduler.schedule()) is not None:
+        rows: Any = runner.run(step.plan).rows
+        if sequences[-1] in [row.sequence for row in step.sampled]:
+            index = [row.sequence for row in step.sampled].index(sequences[-1])
+            found.append(rows[index].copy())
+        scheduler.commit(step, [[int(row.argmax())] for row in rows], step_s=0.01)
+        for sequence in sequences:
+            is_running = sequence.status is SequenceStatus.RUNNING
+            if is_running and sequence.num_output_tokens == 40:
+                scheduler.finish(sequence)
+    return found, scheduler.kv.num_merged_blocks
 
 
 def test_ones_own_drafts_are_no_company_but_a_prompt_is(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Does the compiled model give the logits of its torch reference, whatever is switched on?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,13 @@ def test_plans_that_name_what_is_not_there_are_refused(
     getattr(plan, field).flat[0] = value
     with pytest.raises(error, match=r"\w"):
         runner.run(plan)
+
+
+def test_more_logits_than_rows_are_refused(gguf: Path) -> None:
+    runner = new_runner(load_native(gguf, precision="int8"))
+    plan = build_plan([Chunk(token_ids=gguf_tokens(1), start=0, block_ids=[0])], block_size=16)
+    with pytest.raises(ValueError, match="more logits"):
+        runner.run(replace(plan, logits_rows=np.zeros(20_000, np.int32)))
 
 
 def test_arrays_of_other_lengths_are_refused(gguf: Path) -> None:
