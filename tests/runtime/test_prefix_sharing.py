@@ -6,6 +6,7 @@ import pytest
 from runtime import EngineConfig
 from runtime.plan import StepPlan
 from runtime.sequence import SequenceStatus
+from runtime.step_cost import StepCostModel
 from tests.runtime.harness import Harness, assert_same_output, request
 from tests.runtime.simulation import Simulation
 from tests.support.fake_runner import VOCAB_SIZE
@@ -13,13 +14,21 @@ from tests.support.fake_runner import VOCAB_SIZE
 SHARED = tuple(range(7, 7 + 1024))
 
 
+class DearSteps(StepCostModel):
+    """So dear that no prompt is better left for the next one."""
+
+    @property
+    def overhead_tokens(self) -> float:
+        return 1e9
+
+
 def tail(idx: int, num_tokens: int = 20) -> tuple[int, ...]:
     return tuple(100_000 + 1_000 * idx + offset for offset in range(num_tokens))
 
 
-@pytest.mark.parametrize(("max_batch_tokens", "num_waiting"), [(512, 0), (600, 7)])
+@pytest.mark.parametrize(("max_batch_tokens", "num_waiting"), [(512, 0), (1000, 7)])
 def test_eight_requests_compute_a_new_prefix_once(max_batch_tokens: int, num_waiting: int) -> None:
-    """With 512 the first takes each step for itself, with 600 it leaves some for the others."""
+    """With 512 the first takes each step for itself, with 1,000 it leaves most of the second."""
     sim = Simulation(max_batch_tokens=max_batch_tokens)
     for idx in range(8):
         sim.arrive(0, SHARED + tail(idx), max_tokens=1)
@@ -59,6 +68,7 @@ def test_nobody_waits_for_another_tenants_prefix() -> None:
 
 def test_a_small_common_part_is_computed_rather_than_waited_for() -> None:
     sim = Simulation(max_batch_tokens=1024)
+    sim.scheduler.cost = DearSteps()
     for idx in range(4):
         sim.arrive(0, SHARED[:32] + tail(idx, 200), max_tokens=1)
     stats = sim.run()
@@ -90,6 +100,7 @@ def test_a_follower_lends_the_leader_its_priority() -> None:
 def test_a_wait_ends_after_so_many_steps(max_wait_steps: int) -> None:
     """The leader's steps never end here, so what it promised never comes."""
     sim = Simulation(max_batch_tokens=4096, max_prefix_wait_steps=max_wait_steps)
+    sim.scheduler.cost = DearSteps()
     clients = [sim.arrive(0, SHARED + tail(idx), max_tokens=1) for idx in range(2)]
     for client in clients:
         sim.scheduler.add(client.sequence)
