@@ -125,11 +125,11 @@ class PrefillBudget:
     def take(self, num_wanted: int, *, start: int) -> int:
         """Grant up to ``num_wanted`` tokens after ``start``; how many it grants.
 
-        What would be left of them is granted too if a step of its own would cost more; so all that
-        a sequence has left is to be wanted.
+        What would be left of them is granted too if a step of its own would cost more and it is at
+        most half of that; so all that a sequence has left is to be wanted.
         """
         num_tokens = min(num_wanted, self.room(start=start))
-        worth_a_step = num_tokens + self._cost.overhead_tokens
+        worth_a_step = num_tokens + min(self._cost.overhead_tokens, num_tokens / 2)
         if 0 < num_tokens < num_wanted <= min(worth_a_step, self._tokens):
             num_tokens = num_wanted
         if num_tokens > 0:

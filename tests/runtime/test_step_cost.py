@@ -127,7 +127,7 @@ def test_later_tokens_of_a_prompt_get_less_room() -> None:
 
 @pytest.mark.parametrize(
     ("num_wanted", "max_tokens", "granted"),
-    [(60, 512, 60), (400, 512, 50), (60, 55, 50), (67, 512, 50)],
+    [(60, 512, 60), (400, 512, 50), (60, 55, 50), (67, 512, 50), (15, 512, 15)],
 )
 def test_a_rest_that_is_not_worth_a_step_is_taken_along(
     num_wanted: int, max_tokens: int, granted: int
