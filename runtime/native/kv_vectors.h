@@ -32,7 +32,7 @@ inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
     typename Pairs::Pair keys[kChunkTiles];
     for (int t = 0; t < kChunkTiles; ++t) {
       keys[t] = Pairs::key(chunk.keys[t], pair);
-      if (ROWS < kRows) __builtin_prefetch(next.keys[t] + pair * 64);
+      if (first_row == 0) __builtin_prefetch(next.keys[t] + pair * 64);
     }
     for (int row = 0; row < ROWS; ++row) {
       for (int t = 0; t < kChunkTiles; ++t) {
@@ -65,7 +65,7 @@ inline void add_values(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
       typename Pairs::Pair values[VECS];
       for (int v = 0; v < VECS; ++v) {
         values[v] = Pairs::value(chunk.values[t], tile.head_dim, token / 2, d + v * kLanes);
-        if (ROWS < kRows) {
+        if (first_row == 0) {
           __builtin_prefetch(next.values[t] + (token / 2 * tile.head_dim + d + v * kLanes) * 4);
         }
         // What lies past the last token may be anything, NaN too.
@@ -125,7 +125,7 @@ struct VectorProducts {
   VectorProducts(const Rows& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Rows& tile;
-  // Few rows wait for memory: what `next` names is fetched meanwhile.
+  // What `next` names is fetched with the first rows.
   void score(const VectorChunk& chunk, const VectorChunk& next) const {
     by_rows(tile.rows, Score<Pairs>{tile, chunk, next});
   }
