@@ -61,9 +61,17 @@ class Matrix:
         """Packed integers take int8 activations; plain numbers only float32 ones."""
 
     @property
-    def takes_rotated(self) -> bool: ...
+    def takes_rotated(self) -> bool:
+        """Whether ``rotate`` has added its form."""
+
     @property
-    def rotated_bytes(self) -> int: ...
+    def rotated_bytes(self) -> int:
+        """Of the form that ``rotate`` added; 0 without."""
+
+    @property
+    def widened_bytes(self) -> int:
+        """Of the form that ``widen`` added; 0 without."""
+
     def rotate(self, cpu: Cpu) -> None:
         """Add a form for the mode "rotated", a byte for each weight, which suits many rows.
 

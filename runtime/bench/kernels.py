@@ -88,10 +88,7 @@ def kernels(
         if modes[0] == "int8" and all(matrix.takes_rotated for matrix in matrices):
             modes += ["rotated"]
         for num_rows, mode in product(rows, modes):
-            num_bytes = sum(
-                matrix.rotated_bytes if mode == "rotated" else matrix.num_bytes
-                for matrix in matrices
-            )
+            num_bytes = sum(_bytes_read(matrix, mode) for matrix in matrices)
             seconds = _native.time_matmul(cpu, matrices, num_rows, mode, repeat + _WARM_UP)
             results.append(
                 kernel_row(
@@ -123,6 +120,12 @@ def kernels(
         results=[*limits.rows(), *results],
         started_load=started_load,
     ).show(as_json=as_json)
+
+
+def _bytes_read(matrix: "Matrix", mode: str) -> int:
+    """Of the form that a product in this mode reads."""
+    added = {"rotated": matrix.rotated_bytes, "bf16": matrix.widened_bytes}
+    return added.get(mode) or matrix.num_bytes
 
 
 def _pack(cpu: "Cpu", config: ModelConfig, source: TensorSource) -> "tuple[list[Matrix], Matrix]":

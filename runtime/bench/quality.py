@@ -80,6 +80,9 @@ def quality(
     for each in choices:
         loaded = load_for_bench(each)
         facts = loaded.facts()
+        token_ids: list[int] = []
+        if text_file is not None:
+            token_ids = loaded.tokenizer.encode(text_file.read_text("utf-8"), special=False)
         for in_bulk in (False, True) if each.precision == "int8" else (False,):
             row: dict[str, Cell] = {
                 "precision": each.precision,
@@ -87,8 +90,6 @@ def quality(
                 "generated": "in bulk" if in_bulk else "alone",
             }
             if text_file is not None:
-                text = text_file.read_text("utf-8")
-                token_ids = loaded.tokenizer.encode(text, special=False)
                 runner = loaded.runner_for(window)
                 row |= perplexity_cells(
                     runner, token_ids, window, chunk, max_windows, in_bulk=in_bulk

@@ -182,6 +182,7 @@ void bind_matmul(nb::module_& module) {
       .def_prop_ro("num_bytes", &Matrix::num_bytes)
       .def_prop_ro("takes_int8", &Matrix::takes_int8)
       .def_prop_ro("rotated_bytes", &Matrix::rotated_bytes)
+      .def_prop_ro("widened_bytes", &Matrix::widened_bytes)
       .def_prop_ro("takes_rotated", &Matrix::takes_rotated)
       .def("rotate", &rotate, "cpu"_a)
       .def("widen", &widen, "cpu"_a)
