@@ -119,13 +119,18 @@ Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
   return widened;
 }
 
+constexpr int kFewRows = 16;
+
 // Where the task's chunk at first_tile lies, or if it has none that of the next task, or what was read
-// already: what to fetch ahead.
+// already: what to fetch ahead.  int8 is widened at once, so that it is fetched here.
 template <int TILES>
 void find_next(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAttentionTask* next,
-               int first_tile, Chunk<TILES>& chunk) {
+               int num_rows, int first_tile, Chunk<TILES>& chunk) {
   if (TILES > kChunkTiles) return;
-  if (args.layout.type == kKvInt8) return prefetch_chunk(args, task, first_tile);  // widened at once
+  if (args.layout.type == kKvInt8) {  // many rows have long had it when the next chunk comes
+    if (num_rows <= kFewRows) prefetch_chunk(args, task, first_tile);
+    return;
+  }
   if (first_tile < task.end_tile) {
     find_chunk(args, task, first_tile, first_tile + TILES, nullptr, chunk);
   } else if (next != nullptr) {
@@ -154,7 +159,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAt
     Chunk<Rows::kTiles> chunk;
     find_chunk(args, task, first_tile, next_tile, widened, chunk);
     Chunk<Rows::kTiles> next = chunk;
-    find_next(args, task, next_task, next_tile, next);
+    find_next(args, task, next_task, tile.rows, next_tile, next);
     products.score(chunk, next);
     const uint32_t masked = masked_tiles(args, task, chunk);
     for (int row = 0; row < tile.rows; ++row) {
