@@ -7,7 +7,8 @@ of tokens and time:
    guesses at what follows (drafts) ride along where there is room.
 2. Prompts get what is left of a step as long as those readers can bear (``runtime.step_cost``), or
    all of it when nobody reads. A quarter goes to the oldest prompt, the rest to the shortest
-   first: a short prompt is not stuck behind a long one, and a long one always advances.
+   first: a short prompt is not stuck behind a long one, and a long one always advances. Once enough
+   of them end in the step, others wait for the next one.
 3. Waiting sequences start in between, when ``runtime.entrance`` lets them in.
 
 When blocks run out all the same the running sequence of lowest rank is preempted: it gives back

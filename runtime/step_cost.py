@@ -16,7 +16,8 @@ _DRIFT_VARIANCE: Final = 2e-5  # a step, relative: what is not measured becomes 
 _NOISE_VARIANCE: Final = 0.01  # steps of equal work differ by a tenth
 _MAX_SIGMAS: Final = 3.0  # further off is an outlier and pulls no harder than this
 _MAX_OUTLIERS: Final = 3  # so many in a row are no outliers: the machine has changed
-_MIN_OVERHEAD, _MAX_OVERHEAD = 16.0, 128.0  # tokens: the fixed part alone is ill determined
+_MIN_OVERHEAD: Final = 16.0  # tokens: the fixed part alone is ill determined
+_MAX_OVERHEAD: Final = 128.0
 _MIN_FACTOR: Final = 1e-3  # of the prior; each part stays positive
 
 
@@ -125,12 +126,12 @@ class PrefillBudget:
     def take(self, num_wanted: int, *, start: int) -> int:
         """Grant up to ``num_wanted`` tokens after ``start``; how many it grants.
 
-        What would be left of them is granted too if a step of its own would cost more and it is at
-        most half of that; so all that a sequence has left is to be wanted.
+        A rest is granted too if a step of its own would cost more and it is at most half of what is
+        granted anyway; so ask for all that a sequence has left.
         """
         num_tokens = min(num_wanted, self.room(start=start))
-        worth_a_step = num_tokens + min(self._cost.overhead_tokens, num_tokens / 2)
-        if 0 < num_tokens < num_wanted <= min(worth_a_step, self._tokens):
+        most = num_tokens + min(self._cost.overhead_tokens, num_tokens / 2)
+        if 0 < num_tokens < num_wanted <= min(most, self._tokens):
             num_tokens = num_wanted
         if num_tokens > 0:
             self.num_granted += num_tokens

@@ -107,7 +107,7 @@ def test_a_budget_grants_what_fits_and_the_floor_at_least(
     assert granted == budget.num_granted <= max_tokens
     assert granted >= min(floor_tokens, max_tokens, sum(wants))
     if granted > floor_tokens:  # no more than a rest that is not worth a step
-        rest = floor_tokens + model.overhead_tokens
+        rest = floor_tokens + min(model.overhead_tokens, granted / 2)
         assert spent_s <= time_s * (1 + 1e-9) + rest * (b + c * (start + granted))
 
 
