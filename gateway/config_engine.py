@@ -35,8 +35,8 @@ class EngineSettings:
     batch_invariant: Annotated[
         bool,
         Key(
-            "Whether every answer is to the last bit the same whatever else is computed with it, as "
-            "it always is for requests with a seed. Without it many streams are faster."
+            "Whether every answer is to the last bit the same whatever else is computed with it, "
+            "as it always is for requests with a seed. Without it many streams are faster."
         ),
     ] = False
     max_draft_tokens: Annotated[
