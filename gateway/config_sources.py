@@ -12,9 +12,16 @@ from gateway.config_rules import Rule, anything
 from gateway.faults import os_error_text
 
 _PREFIX = "STARSHADE_"
-# Read by clients and tests, never configuration of a process.
+# Read by clients, tests and benchmarks, never configuration of a process.
 IGNORED_VARIABLES = frozenset(
-    {"STARSHADE_API_KEY", "STARSHADE_VECTORS", "STARSHADE_TRACES", "STARSHADE_REQUIRE"}
+    {
+        "STARSHADE_API_KEY",
+        "STARSHADE_LLAMA_BIN",
+        "STARSHADE_OPENVINO_PYTHON",
+        "STARSHADE_REQUIRE",
+        "STARSHADE_TRACES",
+        "STARSHADE_VECTORS",
+    }
 )
 MAX_CONFIG_BYTES = 1024 * 1024
 _MAX_SHOWN_CHARS = 200  # of a bad value
