@@ -5,15 +5,15 @@
 // do not depend on the batch.
 #pragma once
 
+#include "amx_soften.h"
 #include "amx_tiles.h"
-#include "kv_tile.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-// Tiles 0-3 are sums (rows x 16), 4 queries (rows x 32 items), 5 weights (rows x 16 tokens),
-// 6 keys (16 pairs of items x 16 tokens), 7 values (8 pairs of tokens x 16 items).
+// Tiles 0-3 are sums (rows x 16), 4-5 queries (rows x 32 items) or weights (rows x 32 tokens), 6-7
+// keys (16 pairs of items x 16 tokens) or values (16 pairs of tokens x 16 items).
 class TileProducts {
  public:
   using Rows = Tile<PairsBf16, kPartTiles>;
@@ -30,121 +30,130 @@ class TileProducts {
     return (rows + block - 1) / block * block;
   }
 
-  // `room`: kPartTiles pairs of tiles, where int8 keys and values were widened.
+  // `room`: after that for int8 keys and values to be widened, kPartTiles tiles of values.
   TileProducts(const Rows& tile, Bf16* room)
-      : tile_(tile), room_(room), rows_(block_rows(tile.rows)) {
+      : tile_(tile),
+        room_(room + 2 * Rows::kKeys * tile.head_dim),
+        rows_(block_rows(tile.rows)) {
     TileConfig config;
     for (int sums = 0; sums < 4; ++sums) config.set(sums, rows_, 64);
     config.set(4, rows_, 64);
-    config.set(5, rows_, 32);
+    config.set(5, rows_, 64);
     config.set(6, 16, 64);
-    config.set(7, 8, 64);
+    config.set(7, 16, 64);
     config.load();
   }
   ~TileProducts() { _tile_release(); }
   TileProducts(const TileProducts&) = delete;
 
-  void score(const Keys& chunk, const Keys&) const {
-    for (int row = 0; row < tile_.rows; row += rows_) {
-      for (int t = 0; t < chunk.num_tiles; t += 4) score_block(chunk, row, t);
+  // One chunk of keys and values, a part of its own.
+  void take(const Keys& chunk, const Keys&, const Sight<kPartTiles>& sight) const {
+    for (int t = 0; t < chunk.num_tiles; t += 2) {
+      int row = 0;
+      for (; row + rows_ < tile_.rows; row += 2 * rows_) score_square<true>(chunk, row, t);
+      if (row < tile_.rows) score_square<false>(chunk, row, t);
     }
-  }
-
-  void add(Keys& chunk, const Keys&, const int* num_seen) const {
-    for (int t = 0; t < chunk.num_tiles; ++t) {
-      if (num_seen[t] > 0 && num_seen[t] < kTileTokens) hide_rest(chunk, t, num_seen[t]);
+    for (int row = 0; row < tile_.rows; ++row) soften(chunk, row, sight);
+    int num_pairs = 0;
+    for (int t = 0; t < chunk.num_tiles; t += 2) {
+      if (sight.num_seen[t] + sight.num_seen[t + 1] == 0) continue;
+      num_pairs = t / 2 + 1;
+      gather(chunk, t, sight.num_seen);
     }
-    for (int row = 0; row < tile_.rows; row += rows_) {
-      int d = 0;
-      for (; d + 4 * kLanes <= tile_.head_dim; d += 4 * kLanes) add_block<4>(chunk, num_seen, row, d);
-      for (; d < tile_.head_dim; d += 2 * kLanes) add_block<2>(chunk, num_seen, row, d);
+    int row = 0;
+    for (; row + rows_ < tile_.rows; row += 2 * rows_) {
+      for (int d = 0; d < tile_.head_dim; d += 2 * kLanes) add_square<true>(row, d, num_pairs);
     }
+    if (row >= tile_.rows) return;
+    for (int d = 0; d < tile_.head_dim; d += 2 * kLanes) add_square<false>(row, d, num_pairs);
   }
 
  private:
-  // Four tiles of keys at a time: their sums hide each other's latency.
-  void score_block(const Keys& chunk, int row, int t) const {
-    static_assert(kPartTiles % 4 == 0, "one tile of sums for each of four");
+  void soften(const Keys& chunk, int row, const Sight<kPartTiles>& sight) const {
+    const int query = row / tile_.group;
+    if (has_scales(chunk)) {
+      soften_row(tile_, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+    } else {
+      soften_by_table(tile_, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+    }
+  }
+
+  // Scores of two tiles of keys for two blocks of rows, or for the first alone.
+  template <bool BOTH>
+  void score_square(const Keys& chunk, int row, int t) const {
+    const size_t stride = size_t(tile_.head_dim) * sizeof(Bf16);
+    const Bf16 *first = tile_.q + row * tile_.head_dim, *second = first + rows_ * tile_.head_dim;
     _tile_zero(0);
     _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    const size_t stride = size_t(tile_.head_dim) * sizeof(Bf16);
+    if (BOTH) _tile_zero(2);
+    if (BOTH) _tile_zero(3);
     for (int d = 0; d < tile_.head_dim; d += kStep) {
-      score_step(chunk.keys + t, tile_.q + row * tile_.head_dim + d, stride, d);
+      _tile_loadd(4, first + d, stride);
+      _tile_loadd(6, chunk.keys[t] + d * 32, 64);  // a line holds a pair of items of sixteen tokens
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, chunk.keys[t + 1] + d * 32, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      if (!BOTH) continue;
+      _tile_loadd(5, second + d, stride);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
     }
-    float* to = tile_.scores + row * Rows::kKeys + t * kLanes;
+    float *to = tile_.scores + row * Rows::kKeys + t * kLanes, *low = to + rows_ * Rows::kKeys;
     _tile_stored(0, to, Rows::kKeys * 4);
     _tile_stored(1, to + kLanes, Rows::kKeys * 4);
-    _tile_stored(2, to + 2 * kLanes, Rows::kKeys * 4);
-    _tile_stored(3, to + 3 * kLanes, Rows::kKeys * 4);
+    if (!BOTH) return;
+    _tile_stored(2, low, Rows::kKeys * 4);
+    _tile_stored(3, low + kLanes, Rows::kKeys * 4);
   }
 
-  static void score_step(const uint8_t* const* keys, const Bf16* q, size_t stride, int d) {
-    const int64_t at = int64_t{d} / 2 * 64;  // a line holds a pair of items of sixteen tokens
-    _tile_loadd(4, q, stride);
-    _tile_loadd(6, keys[0] + at, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(6, keys[1] + at, 64);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(6, keys[2] + at, 64);
-    _tile_dpbf16ps(2, 4, 6);
-    _tile_loadd(6, keys[3] + at, 64);
-    _tile_dpbf16ps(3, 4, 6);
-  }
-
-  template <int SLICES>
-  void add_block(const Keys& chunk, const int* num_seen, int row, int d) const {
-    float* sums = tile_.sums + row * tile_.head_dim + d;
+  // Sums of 32 items for two blocks of rows, or for the first alone.
+  template <bool BOTH>
+  void add_square(int row, int d, int num_pairs) const {
     const size_t stride = size_t(tile_.head_dim) * 4;  // of sums, and of pairs of values
-    _tile_loadd(0, sums, stride);
-    _tile_loadd(1, sums + kLanes, stride);
-    if (SLICES == 4) {
-      _tile_loadd(2, sums + 2 * kLanes, stride);
-      _tile_loadd(3, sums + 3 * kLanes, stride);
+    const size_t weight_bytes = Rows::kKeys * sizeof(Bf16);
+    const Bf16 *first = tile_.weights + row * Rows::kKeys, *second = first + rows_ * Rows::kKeys;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (BOTH) _tile_zero(2);
+    if (BOTH) _tile_zero(3);
+    for (int pair = 0; pair < num_pairs; ++pair) {
+      const Bf16* values = side_by_side(pair) + 2 * d;
+      _tile_loadd(4, first + pair * 2 * kLanes, weight_bytes);
+      _tile_loadd(6, values, stride);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, values + 2 * kLanes, stride);
+      _tile_dpbf16ps(1, 4, 7);
+      if (!BOTH) continue;
+      _tile_loadd(5, second + pair * 2 * kLanes, weight_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
     }
-    for (int t = 0; t < chunk.num_tiles; ++t) {
-      if (num_seen[t] == 0) continue;
-      const uint8_t* values = chunk.values[t] + int64_t{d} * 4;
-      add_step<SLICES>(tile_.weights + row * Rows::kKeys + t * kLanes, values, stride);
-    }
+    float *sums = tile_.sums + row * tile_.head_dim + d, *low = sums + rows_ * tile_.head_dim;
     _tile_stored(0, sums, stride);
     _tile_stored(1, sums + kLanes, stride);
-    if (SLICES == 2) return;
-    _tile_stored(2, sums + 2 * kLanes, stride);
-    _tile_stored(3, sums + 3 * kLanes, stride);
+    if (!BOTH) return;
+    _tile_stored(2, low, stride);
+    _tile_stored(3, low + kLanes, stride);
   }
 
-  template <int SLICES>
-  static void add_step(const Bf16* weights, const uint8_t* values, size_t stride) {
-    _tile_loadd(5, weights, Rows::kKeys * sizeof(Bf16));
-    _tile_loadd(7, values, stride);
-    _tile_dpbf16ps(0, 5, 7);
-    _tile_loadd(7, values + 64, stride);
-    _tile_dpbf16ps(1, 5, 7);
-    if (SLICES == 2) return;
-    _tile_loadd(7, values + 128, stride);
-    _tile_dpbf16ps(2, 5, 7);
-    _tile_loadd(7, values + 192, stride);
-    _tile_dpbf16ps(3, 5, 7);
-  }
+  static bool has_scales(const Keys& chunk) { return chunk.key_scales[0] != nullptr; }
+  Bf16* side_by_side(int pair) const { return room_ + pair * 2 * kTileTokens * tile_.head_dim; }
 
-  // What lies past the last token may be anything, NaN too, which no weight makes nothing of.
-  void hide_rest(Keys& chunk, int t, int num_tokens) const {
+  // Values of tiles t and t + 1 in the order of the weights.  What lies past the last token may be
+  // anything, NaN too, which no weight makes nothing of.
+  void gather(const Keys& chunk, int t, const int* num_seen) const {
     const int64_t line = int64_t{tile_.head_dim} * 4;  // a pair of tokens
-    uint8_t* copy = reinterpret_cast<uint8_t*>(room_ + (2 * t + 1) * kTileTokens * tile_.head_dim);
-    const int whole_pairs = num_tokens / 2;
-    if (copy != chunk.values[t]) __builtin_memcpy(copy, chunk.values[t], size_t(whole_pairs * line));
-    if (num_tokens % 2 == 1) {
-      for (int d = 0; d < tile_.head_dim; d += kLanes) {
-        const int64_t at = whole_pairs * line + d * 4;
-        const __m512i pair = _mm512_loadu_si512(chunk.values[t] + at);
-        _mm512_storeu_si512(copy + at, _mm512_and_si512(pair, _mm512_set1_epi32(0xffff)));
+    uint8_t* to = reinterpret_cast<uint8_t*>(side_by_side(t / 2));
+    const bool by_turns = !has_scales(chunk);
+    for (int i = 0; i < kTileTokens; ++i, to += line) {
+      const int tile = by_turns ? i / 2 % 2 : i / 8, pair = by_turns ? i / 4 * 2 + i % 2 : i % 8;
+      const int num_left = num_seen[t + tile] - 2 * pair;
+      const uint8_t* from = chunk.values[t + tile] + pair * line;
+      const __m512i kept = _mm512_set1_epi32(num_left > 1 ? -1 : num_left == 1 ? 0xffff : 0);
+      for (int64_t at = 0; at < line; at += 64) {
+        _mm512_storeu_si512(to + at, _mm512_and_si512(_mm512_loadu_si512(from + at), kept));
       }
     }
-    const int64_t used = (num_tokens + 1) / 2 * line;
-    __builtin_memset(copy + used, 0, size_t(kTileTokens / 2 * line - used));
-    chunk.values[t] = copy;
   }
 
   const Rows& tile_;

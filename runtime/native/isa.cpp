@@ -17,7 +17,7 @@ namespace {
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2), XSTATE of TILEDATA
   return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-         __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512vbmi") &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif

@@ -4,7 +4,6 @@
 // Scores of sixteen keys are sixteen lanes: no sum across lanes, for one query row or many. With
 // BF16 instructions a pair of items is one multiply-add; without, two in float32.
 #include "kv_kernel.h"
-#include "kv_soften.h"
 #include "kv_vectors.h"
 #if defined(__AMX_BF16__)
 #include "amx_attention.h"
@@ -98,7 +97,8 @@ void give_results(const KvAttentionArgs& args, const KvAttentionTask& task, cons
   }
 }
 
-// Divides the scratch among the tile's rows; the rest of it is for keys and values to be widened.
+// Divides the scratch among the tile's rows; the rest of it is for keys and values to be widened, and
+// for values in another order.
 template <class Products>
 Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
   using Rows = typename Products::Rows;
@@ -114,7 +114,7 @@ Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
   tile.denominators = carve<float>(scratch, rows * kLanes);
   tile.maxima = carve<float>(scratch, rows);
   tile.wholes = carve<float>(scratch, rows * (head_dim + 2));
-  Bf16* widened = carve<Bf16>(scratch, 2 * Rows::kKeys * head_dim);
+  Bf16* widened = carve<Bf16>(scratch, 3 * Rows::kKeys * head_dim);
   if (scratch > end) __builtin_trap();  // kv_attention_scratch_bytes does not say what is used here
   return widened;
 }
@@ -152,7 +152,6 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAt
   take_queries(args, task, tile);
   const Products products{tile, widened};
 
-  const int32_t last = task.first_position + task.num_queries - 1;
   for (int first_tile = task.first_tile, next_tile; first_tile < task.end_tile;
        first_tile = next_tile) {
     next_tile = (first_tile / Rows::kTiles + 1) * Rows::kTiles;
@@ -160,19 +159,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAt
     find_chunk(args, task, first_tile, next_tile, widened, chunk);
     Chunk<Rows::kTiles> next = chunk;
     find_next(args, task, next_task, tile.rows, next_tile, next);
-    products.score(chunk, next);
-    const uint32_t masked = masked_tiles(args, task, chunk);
-    for (int row = 0; row < tile.rows; ++row) {
-      const int32_t position = task.first_position + row / group;
-      const int32_t first = args.window == 0 ? 0 : position - args.window + 1;
-      soften_row(tile, chunk, row, masked, first, position + 1);
-    }
-    int num_seen[Rows::kTiles];
-    for (int t = 0; t < Rows::kTiles; ++t) {
-      const int32_t seen = last + 1 - chunk.first_position[t];
-      num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
-    }
-    products.add(chunk, next, num_seen);
+    products.take(chunk, next, sight_of(args, task, chunk));
     if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
       end_part(tile);
     }

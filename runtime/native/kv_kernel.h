@@ -15,7 +15,7 @@ constexpr int kChunkTiles = 4;      // tiles of keys that vectors score at a tim
 // each has its own: a row's bits do not depend on how its sequence was cut.
 constexpr int kPartTiles = 16;      // which the tile unit scores at a time
 constexpr int kKvPartKeys = kPartTiles * kTileTokens;
-constexpr int kKvTileRows = 48;     // (query, head) rows of a task, if the group is not larger
+constexpr int kKvTileRows = 96;     // (query, head) rows of a task, if the group is not larger
 
 struct KvAttentionArgs {
   const float* q;       // (T, H, D), q_stride floats between tokens
@@ -52,7 +52,7 @@ struct KvAttentionTask {
 // Blocks of up to 16 rows may pad them by one less than there are blocks.  The kernel's carve_tile
 // checks that it needs no more.
 constexpr size_t kv_attention_scratch_bytes(size_t rows, size_t head_dim) {
-  return (rows + rows / 16) * (head_dim * 12 + kKvPartKeys * 8 + 136) + 4 * kKvPartKeys * head_dim + 1024;
+  return (rows + rows / 16) * (head_dim * 12 + kKvPartKeys * 8 + 136) + 6 * kKvPartKeys * head_dim + 1024;
 }
 
 // next: what the caller is likely to do then, or null; its keys are fetched meanwhile.

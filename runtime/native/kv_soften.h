@@ -9,6 +9,14 @@ namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
+// Scores of the tile's positions first .. end - 1; -infinity of others.
+template <int TILES>
+inline Vec seen_only(Vec score, const Chunk<TILES>& chunk, int t, int32_t first, int32_t end) {
+  const IntVec positions = lanes() + chunk.first_position[t];
+  const IntVec seen = (positions >= first) & (positions < end) & (lanes() < chunk.count[t]);
+  return seen ? score : broadcast(kMinusInfinity);
+}
+
 // Scores of one row become weights; earlier sums are rescaled to the new maximum. The row sees
 // the positions first .. end - 1; of tiles without a bit in `masked`, all.
 template <class Rows>
@@ -29,9 +37,7 @@ void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uin
       store(scores + t * kLanes, score);
     }
     if (masked >> t & 1) {
-      const IntVec positions = lanes() + chunk.first_position[t];
-      const IntVec seen = (positions >= first) & (positions < end) & (lanes() < chunk.count[t]);
-      score = seen ? score : broadcast(kMinusInfinity);
+      score = seen_only(score, chunk, t, first, end);
       store(scores + t * kLanes, score);
     }
     best = greater(score, best);
@@ -69,20 +75,35 @@ void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uin
   store(tile.denominators + row * kLanes, total);
 }
 
-// Bits of the tiles that some row of the task does not see whole.
+// What of a chunk do the task's rows see?
 template <int TILES>
-inline uint32_t masked_tiles(const KvAttentionArgs& args, const KvAttentionTask& task,
-                             const Chunk<TILES>& chunk) {
+struct Sight {
   static_assert(TILES <= 32, "one bit each");
+  uint32_t masked;      // bits of the tiles that some row does not see whole
+  int num_seen[TILES];  // tokens of a tile that some row sees
+  int32_t first_position, window;
+
+  // Positions first .. end - 1, of the query.
+  int32_t end_of(int query) const { return first_position + query + 1; }
+  int32_t first_of(int query) const { return window == 0 ? 0 : end_of(query) - window; }
+};
+
+template <int TILES>
+inline Sight<TILES> sight_of(const KvAttentionArgs& args, const KvAttentionTask& task,
+                             const Chunk<TILES>& chunk) {
+  Sight<TILES> sight;
+  sight.masked = 0;
+  sight.first_position = task.first_position;
+  sight.window = args.window;
   const int32_t last = task.first_position + task.num_queries - 1;
-  uint32_t masked = 0;
   for (int t = 0; t < TILES; ++t) {
-    const int32_t first = chunk.first_position[t];
+    const int32_t first = chunk.first_position[t], seen = last + 1 - first;
     const bool is_whole = chunk.count[t] == kTileTokens && first + kTileTokens <= task.first_position + 1;
     const bool in_window = args.window == 0 || first > last - args.window;
-    masked |= uint32_t(!is_whole || !in_window) << t;
+    sight.masked |= uint32_t(!is_whole || !in_window) << t;
+    sight.num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
   }
-  return masked;
+  return sight;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // For kernels only, see kv_pairs.h.
 #pragma once
 
-#include "kv_tile.h"
+#include "kv_soften.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -125,12 +125,14 @@ struct VectorProducts {
   VectorProducts(const Rows& tile, Bf16*) : tile(tile) {}
   static int padded(int rows) { return rows; }
   const Rows& tile;
-  // What `next` names is fetched with the first rows.
-  void score(const VectorChunk& chunk, const VectorChunk& next) const {
+  // One chunk of keys and values. What `next` names is fetched with the first rows.
+  void take(const VectorChunk& chunk, const VectorChunk& next, const Sight<kChunkTiles>& sight) const {
     by_rows(tile.rows, Score<Pairs>{tile, chunk, next});
-  }
-  void add(const VectorChunk& chunk, const VectorChunk& next, const int* num_seen) const {
-    by_rows(tile.rows, Add<Pairs>{tile, chunk, next, num_seen});
+    for (int row = 0; row < tile.rows; ++row) {
+      const int query = row / tile.group;
+      soften_row(tile, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+    }
+    by_rows(tile.rows, Add<Pairs>{tile, chunk, next, sight.num_seen});
   }
 };
 

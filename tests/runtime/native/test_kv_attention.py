@@ -170,6 +170,39 @@ def test_large_scores_do_not_overflow(kv_dtype: str) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kv_dtype", TOLERANCES)
+def test_each_token_has_the_weight_that_is_its_own(kv_dtype: str, isa: str) -> None:
+    """Values of one 1 each: what comes out are the weights, to what eight bits can tell."""
+    case = Case(require_isa(isa), (1, 1, 64, 16), [(3, 61)], kv_dtype=kv_dtype, isa=isa)
+    exponents = -3 * np.arange(64) / 128  # of two
+    case.keys[:], case.values[:], case.q[:] = 0, 0, 0
+    slots = case.slots(case.tables[0], 64)
+    case.keys[slots, 0, 0] = -np.arange(64) / 64
+    case.values[slots, 0] = np.eye(64)
+    case.q[:, 0, 0] = 1.5 * np.log(2) * np.sqrt(64)
+    case.fill(None, slots)
+    want = 2.0**exponents / (2.0**exponents).sum()
+    errors = case.attend()[-1, 0] / want - 1
+    assert np.abs(errors).max() < 0.01
+    assert np.abs(errors.mean()) < 0.001
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
+def test_a_broken_key_breaks_the_rows_that_see_it(kv_dtype: str, isa: str, wrong: float) -> None:
+    """No maximum and no table of weights may swallow what is not a number."""
+    case = Case(require_isa(isa), SHAPES[0], [(60, 300)], kv_dtype=kv_dtype, isa=isa)
+    want, broken_at = case.attend(), 330
+    slot = case.slots(case.tables[0], broken_at + 1)[-1:]
+    broken = np.full_like(case.keys[slot], wrong)
+    case.pool.write(case.cpu, 1, slot, broken, case.values[slot])
+    got, first = case.attend(), broken_at - 300
+    assert np.isnan(got[first:]).all()
+    np.testing.assert_array_equal(got[:first], want[:first])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", TOLERANCES)
 def test_a_row_does_not_depend_on_the_batch_or_the_threads(kv_dtype: str, isa: str) -> None:
     native = require_isa(isa)
     together = Case(native, SHAPES[0], MIXED, kv_dtype=kv_dtype, isa=isa, num_threads=3)
