@@ -36,28 +36,42 @@ inline int32_t four(const int8_t* x) {
 
 #if defined(__AVX512VNNI__)
 
-// One chain of products: rows are enough to hide its latency, and a sum of two costs a slot.
-template <int COUNT>
-inline IntVec dot(const Codes* codes, const int8_t* x, IntVec total) {
+// Of ROWS rows at once, one input after the other in all of them: an addition waits five cycles for the
+// one before, and the scheduler sees less far than one row's are long. Few rows have two sums each.
+template <int COUNT, int ROWS>
+inline void dots(const Codes* codes, const int8_t* const* x, IntVec* totals) {
+  constexpr int kSums = ROWS < 4 ? 2 : 1;
+  __m512i sums[kSums][ROWS];
+  for (int s = 0; s < kSums; ++s) {
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) sums[s][r] = _mm512_setzero_si512();
+  }
 #pragma GCC unroll 8
   for (int j = 0; j < COUNT; ++j) {
-    total = (IntVec)_mm512_dpbusd_epi32((__m512i)total, (__m512i)codes[j],
-                                        _mm512_set1_epi32(four(x + 4 * j)));
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      sums[j % kSums][r] = _mm512_dpbusd_epi32(sums[j % kSums][r], (__m512i)codes[j],
+                                               _mm512_set1_epi32(four(x[r] + 4 * j)));
+    }
   }
-  return total;
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+    totals[r] = (IntVec)(kSums == 1 ? sums[0][r] : _mm512_add_epi32(sums[0][r], sums[kSums - 1][r]));
+  }
 }
 
-// Codes to 15: sum of (code - OFFSET) x activation, `sum` being that of the activations.
-template <int COUNT, int OFFSET>
-inline IntVec dot_4bit(const Codes* codes, const int8_t* x, const int32_t& sum) {
-  const IntVec total = dot<COUNT>(codes, x, IntVec{});
-  return OFFSET == 0 ? total : total - broadcast(sum) * OFFSET;
+// Codes to 15: sums of (code - OFFSET) x activation, `sums` being those of the activations.
+template <int COUNT, int OFFSET, int ROWS>
+inline void dots_4bit(const Codes* codes, const int8_t* const* x, const int32_t* sums, IntVec* totals) {
+  dots<COUNT, ROWS>(codes, x, totals);
+#pragma GCC unroll 8
+  for (int r = 0; OFFSET != 0 && r < ROWS; ++r) totals[r] -= broadcast(sums[r]) * OFFSET;
 }
 
 // Any codes, offset 128.
-template <int COUNT>
-inline IntVec dot_8bit(const Codes* codes, const int8_t* x, const int32_t& sum) {
-  return dot<COUNT>(codes, x, IntVec{}) - broadcast(sum) * 128;
+template <int COUNT, int ROWS>
+inline void dots_8bit(const Codes* codes, const int8_t* const* x, const int32_t* sums, IntVec* totals) {
+  dots_4bit<COUNT, 128, ROWS>(codes, x, sums, totals);
 }
 
 #elif defined(__AVX512BW__)
@@ -159,6 +173,22 @@ inline IntVec dot_4bit(const Codes* codes, const int8_t* x, int32_t sum) {
 template <int COUNT>
 inline IntVec dot_8bit(const Codes* codes, const int8_t* x, int32_t sum) {
   return dot_4bit<COUNT, 128>(codes, x, sum);
+}
+
+#endif
+
+#if !defined(__AVX512VNNI__)
+
+template <int COUNT, int OFFSET, int ROWS>
+inline void dots_4bit(const Codes* codes, const int8_t* const* x, const int32_t* sums, IntVec* totals) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) totals[r] = dot_4bit<COUNT, OFFSET>(codes, x[r], sums[r]);
+}
+
+template <int COUNT, int ROWS>
+inline void dots_8bit(const Codes* codes, const int8_t* const* x, const int32_t* sums, IntVec* totals) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) totals[r] = dot_8bit<COUNT>(codes, x[r], sums[r]);
 }
 
 #endif

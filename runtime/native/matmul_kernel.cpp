@@ -33,13 +33,19 @@ inline void int8_tile(const MatmulArgs& args, int64_t tile, int64_t row) {
       const Vec scale = F::scale(data + tiles.scales_at + g * F::kScaleBytes, part);
       const Vec min =
           F::kHasMin ? F::scale(data + tiles.mins_at + g * F::kScaleBytes, part) : Vec{};
+      const int8_t* x[ROWS];
+      int32_t x_sums[ROWS];
+      IntVec dots[ROWS];
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) {
+        x[r] = q.codes + (row + r) * q.num_inputs + g * kGroup + part * 16;
+        x_sums[r] = F::sum(q, (row + r) * groups + g, part);
+      }
+      F::template dots<ROWS>(codes + part * F::kPartVectors, x, x_sums, dots);
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         const int64_t at = (row + r) * groups + g;
-        const int32_t sum = F::sum(q, at, part);
-        const int8_t* x = q.codes + (row + r) * q.num_inputs + g * kGroup + part * 16;
-        const IntVec dots = F::dot(codes + part * F::kPartVectors, x, sum);
-        sums[r] += to_floats(dots) * (scale * q.scales[at]);
+        sums[r] += to_floats(dots[r]) * (scale * q.scales[at]);
         if (F::kHasMin) mins[r] += min * F::scaled_sum(q, at, part);
       }
     }
@@ -67,10 +73,15 @@ void int8_tiles(const MatmulArgs& args) {
   for (int64_t first = args.first_tile; first < args.end_tile; first += block) {
     const int64_t end = first + block < args.end_tile ? first + block : args.end_tile;
     int64_t row = 0;
-    for (; row + 8 <= args.num_rows; row += 8) int8_block<F, 8>(args, first, end, row);
-    for (; row + 4 <= args.num_rows; row += 4) int8_block<F, 4>(args, first, end, row);
-    for (; row + 2 <= args.num_rows; row += 2) int8_block<F, 2>(args, first, end, row);
-    for (; row < args.num_rows; ++row) int8_block<F, 1>(args, first, end, row);
+    for (; args.num_rows - row > 6; row += 4) int8_block<F, 4>(args, first, end, row);
+    switch (args.num_rows - row) {
+      case 6: int8_block<F, 6>(args, first, end, row); break;
+      case 5: int8_block<F, 5>(args, first, end, row); break;
+      case 4: int8_block<F, 4>(args, first, end, row); break;
+      case 3: int8_block<F, 3>(args, first, end, row); break;
+      case 2: int8_block<F, 2>(args, first, end, row); break;
+      case 1: int8_block<F, 1>(args, first, end, row); break;
+    }
   }
 }
 

@@ -67,9 +67,11 @@ struct Format {
     return part == 0 ? q.half_sums[at] : q.sums[at] - q.half_sums[at];
   }
 
-  static inline IntVec dot(const Codes* codes, const int8_t* x, const int32_t& sum) {
-    if constexpr (kFourBits) return dot_4bit<kPartVectors, kOffset>(codes, x, sum);
-    return dot_8bit<kPartVectors>(codes, x, sum);
+  template <int ROWS>
+  static inline void dots(const Codes* codes, const int8_t* const* x, const int32_t* sums,
+                          IntVec* totals) {
+    if constexpr (kFourBits) return dots_4bit<kPartVectors, kOffset, ROWS>(codes, x, sums, totals);
+    return dots_8bit<kPartVectors, ROWS>(codes, x, sums, totals);
   }
 };
 
