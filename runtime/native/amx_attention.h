@@ -16,7 +16,7 @@ namespace {
 // keys (16 pairs of items x 16 tokens) or values (16 pairs of tokens x 16 items).
 class TileProducts {
  public:
-  using Rows = Tile<PairsBf16, kPartTiles>;
+  using Rows = Tile<PairsOfTiles, kPartTiles>;
   using Keys = Chunk<kPartTiles>;
   static constexpr int kStep = 32;  // items of a query per tile; a head is a multiple of it
 

@@ -53,8 +53,7 @@ void AttentionPlan::add_whole(const SequenceRows& sequence, std::int32_t first, 
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
     tasks_.push_back({sequence.block_ids, sequence.first_row + first, nullptr, end - first,
                       first_position, kv_head, first_tile_of(first_position),
-                      tile_of(sequence.first_position + end - 1) + 1, by_tiles,
-                      sequence.is_bulk && !sequence.is_prompt, nullptr});
+                      tile_of(sequence.first_position + end - 1) + 1, by_tiles, nullptr});
     lists_at_.push_back(-1);
   }
 }
@@ -124,7 +123,7 @@ void AttentionPlan::add_part(const StepRows& rows, const Part& part) {
   const bool by_tiles = goes_by_tiles(first, num_queries);
   for (std::int32_t kv_head = 0; kv_head < layout_.num_kv_heads; ++kv_head) {
     tasks_.push_back({first.block_ids, 0, nullptr, num_queries, first_position, kv_head, part.first_tile,
-                      part.end_tile, by_tiles, first.is_bulk && !first.is_prompt, nullptr});
+                      part.end_tile, by_tiles, nullptr});
     lists_at_.push_back(std::int64_t(query_rows_.size()));
     for (const Query& query : part.queries) {
       const SequenceRows& sequence = rows.sequences[std::size_t(query.sequence)];

@@ -1,8 +1,7 @@
 // Online-softmax attention over a paged pool of pairs, compiled once per instruction set
 // [Milakov & Gimelshein 2018; Dao et al. 2022].
 //
-// Scores of sixteen keys are sixteen lanes: no sum across lanes, for one query row or many. With
-// BF16 instructions a pair of items is one multiply-add; without, two in float32.
+// Scores of sixteen keys are sixteen lanes: no sum across lanes, for one query row or many.
 #include "kv_kernel.h"
 #include "kv_vectors.h"
 #if defined(__AMX_BF16__)
@@ -22,20 +21,14 @@ void take_queries(const KvAttentionArgs& args, const KvAttentionTask& task, Rows
     const float* q = args.q + task.row_of(row / tile.group) * args.q_stride +
                      static_cast<int64_t>(task.kv_head * tile.group + row % tile.group) * head_dim;
     auto* to = tile.q + row * head_dim;
-    auto* rest = tile.q_rest + row * head_dim;
     int d = 0;
     for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes) {
       Pairs::put(to + d, load(q + d) * scale, load(q + d + kLanes) * scale);
-      Pairs::put_rest(rest + d, load(q + d) * scale, load(q + d + kLanes) * scale);
     }
     if (d < head_dim) {  // a head is whole vectors, perhaps an odd number of them
       typename Pairs::Coefficient last[2 * kLanes];
       Pairs::put(last, load(q + d) * scale, Vec{});
       __builtin_memcpy(to + d, last, sizeof(last) / 2);
-      if (Pairs::kHasRest) {
-        Pairs::put_rest(last, load(q + d) * scale, Vec{});
-        __builtin_memcpy(rest + d, last, sizeof(last) / 2);
-      }
     }
     for (d = 0; d < head_dim; d += kLanes) store(tile.sums + row * head_dim + d, Vec{});
     store(tile.denominators + row * kLanes, Vec{});
@@ -106,8 +99,7 @@ Bf16* carve_tile(typename Products::Rows& tile, uint8_t* scratch) {
   const size_t head_dim = static_cast<size_t>(tile.head_dim);
   const size_t rows = static_cast<size_t>(Products::padded(tile.rows));
   const uint8_t* end = scratch + kv_attention_scratch_bytes(tile.rows, head_dim);
-  tile.q = tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
-  if (Rows::Pairs::kHasRest) tile.q_rest = carve<Coefficient>(scratch, rows * head_dim);
+  tile.q = carve<Coefficient>(scratch, rows * head_dim);
   tile.weights = carve<Coefficient>(scratch, rows * Rows::kKeys);
   tile.scores = carve<float>(scratch, rows * Rows::kKeys);
   tile.sums = carve<float>(scratch, rows * head_dim);
@@ -180,7 +172,6 @@ void kv_attention(const KvAttentionArgs& args, const KvAttentionTask& task,
     return attend<TileProducts>(args, task, next, bytes);
   }
 #endif
-  if (task.in_bulk) return attend<VectorProducts<RoundedPairs>>(args, task, next, bytes);
   attend<VectorProducts<PairsBf16>>(args, task, next, bytes);
 }
 

@@ -40,7 +40,6 @@ struct KvAttentionTask {
   int32_t kv_head;
   int32_t first_tile, end_tile;
   bool by_tiles;              // where the CPU has them: a prompt's, or many rows in bulk
-  bool in_bulk;               // queries are rounded further
   // Null: results go to `out`. Else each query's (group, 2 + D): maximum (of scores times log2 e),
   // denominator and undivided sums, to be merged with other tasks' tiles.
   float* const* partials;

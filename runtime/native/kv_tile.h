@@ -18,7 +18,6 @@ struct Tile {
   int rows, group, head_dim;
   float softcap;
   Coefficient* q;        // (rows, D), scaled
-  Coefficient* q_rest;   // (rows, D): what rounding left of it, if Pairs::kHasRest
   Coefficient* weights;  // (rows, kKeys)
   float* scores;         // (rows, kKeys)
   float* sums;           // (rows, D), not yet divided

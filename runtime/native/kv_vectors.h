@@ -26,7 +26,6 @@ inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
                        const VectorChunk& next, int first_row) {
   Vec dots[ROWS][kChunkTiles] = {};
   const auto* q = tile.q + first_row * tile.head_dim;
-  const auto* rest = tile.q_rest + first_row * tile.head_dim;
   const int num_pairs = tile.head_dim / 2;
   for (int pair = 0; pair < num_pairs; ++pair) {
     typename Pairs::Pair keys[kChunkTiles];
@@ -37,10 +36,6 @@ inline void score_rows(const VectorTile<Pairs>& tile, const VectorChunk& chunk,
     for (int row = 0; row < ROWS; ++row) {
       for (int t = 0; t < kChunkTiles; ++t) {
         dots[row][t] = Pairs::add_product(dots[row][t], keys[t], q + row * tile.head_dim + 2 * pair);
-      }
-      if (!Pairs::kHasRest) continue;
-      for (int t = 0; t < kChunkTiles; ++t) {
-        dots[row][t] = Pairs::add_product(dots[row][t], keys[t], rest + row * tile.head_dim + 2 * pair);
       }
     }
   }
