@@ -46,9 +46,9 @@ class QuantizedBuffer {
   LineVector<float> rotated_scales_;
 };
 
-// Of activations: int8 with a scale for each group, rounded to bf16, or int8 rotated.
-enum class Form { groups, bf16, rotated };
-// What rounds one row to this form.
+// Of activations: int8 with a scale for each group, rounded to bf16, int8 rotated, or as they are.
+enum class Form { groups, bf16, rotated, f32 };
+// What rounds one row to this form, but for f32.
 QuantizeRow rounding(const MatmulKernels& kernels, Form form);
 
 enum class Epilogue { store, add };  // add: to what out holds (the residual stream)

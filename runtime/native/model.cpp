@@ -13,8 +13,12 @@ namespace {
 constexpr std::int64_t kHeadTiles = 64;
 constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 // Counters of what is shared out, at most: norm, heads, attention, its rows, output projection with
-// its norm, norm, gates and ups, their rows, down projection with its norm; embedding, norm, head.
-constexpr std::size_t kSharedPerLayer = 11, kSharedApart = 3;
+// its norm, norm, gates and ups, their rows, down projection with its norm; embedding, norm, head, its
+// logits.
+constexpr std::size_t kSharedPerLayer = 11, kSharedApart = 4;
+// Logits so near the best are computed again, as long as they are few.
+constexpr float kNearBest = 0.5f;
+constexpr std::int64_t kMostNear = 32;
 
 std::int64_t padded(std::int64_t count) { return (count + 15) / 16 * 16; }
 
@@ -113,21 +117,6 @@ void Model::step(const StepArrays& arrays) {
     thread->best.assign(best_.size(), {-INFINITY, -1, 0});
   }
   threads_.run_all([this](std::size_t thread, std::size_t num_threads) { run(thread, num_threads); });
-  find_best();
-}
-
-void Model::find_best() {
-  for (const auto& thread : per_thread_) {
-    for (std::size_t row = 0; row < best_.size(); ++row) {
-      const BestLogit& found = thread->best[row];
-      best_[row].is_broken |= found.is_broken;
-      const bool is_best = best_[row].id < 0 || found.value > best_[row].value ||
-                           (found.value == best_[row].value && found.id < best_[row].id);
-      if (found.id < 0 || !is_best) continue;  // the lowest id of equals stays
-      best_[row].value = found.value;
-      best_[row].id = found.id;
-    }
-  }
 }
 
 void Model::run(std::size_t thread, std::size_t) {
@@ -285,6 +274,60 @@ void Model::head(Thread& self) {
       head_outputs(self, in, {tile * kTileOutputs, std::min(end_tile * kTileOutputs, vocab)});
     }
   });
+  threads_.barrier();
+  const auto settle = [&](std::int64_t row, const RowBlock& block) { settle_logits(self, row, block); };
+  share_out(self, std::int64_t(rows_.logits_rows.size()), 1,
+            [&](Span rows) { for_rows(rows, rows_.logits_blocks, settle); });
+}
+
+// All threads have their logits of the row.
+void Model::settle_logits(Thread& self, std::int64_t row, const RowBlock& block) {
+  BestLogit& best = best_[std::size_t(row)];
+  best = best_of(std::size_t(row));
+  const bool is_rounded = weights_->head.takes_int8() && form(weights_->head, block) == Form::groups;
+  if (is_rounded && !best.is_broken && best.id >= 0) refine_logits(self, row);
+}
+
+BestLogit Model::best_of(std::size_t row) const {
+  BestLogit best{-INFINITY, -1, 0};
+  for (const auto& thread : per_thread_) {
+    const BestLogit& found = thread->best[row];
+    best.is_broken |= found.is_broken;
+    const bool is_best = best.id < 0 || found.value > best.value ||
+                         (found.value == best.value && found.id < best.id);
+    if (found.id < 0 || !is_best) continue;  // the lowest id of equals stays
+    best.value = found.value;
+    best.id = found.id;
+  }
+  return best;
+}
+
+// What rounding the last rows to eight bits errs is a third of all that int8 activations err, and
+// decides between neighbours: the few logits near the best are computed anew from floats.
+void Model::refine_logits(Thread& self, std::int64_t row) {
+  float* const logits = logits_.get() + row * logits_stride_;
+  BestLogit& best = best_[std::size_t(row)];
+  std::int32_t near[kMostNear];
+  const std::int64_t count = isa_.rows->collect(logits, shape_.vocab_size, nullptr,
+                                                best.value - kNearBest, kMostNear, near);
+  if (count < 2 || count == kMostNear) return;
+  const std::int64_t width = shape_.hidden_size;
+  const float* hidden = hidden_.data() + rows_.logits_rows[std::size_t(row)] * width;
+  isa_.rows->rms_norm(hidden, weights_->output_norm.data(), shape_.eps, width, self.x.data());
+  best = {-INFINITY, -1, 0};
+  for (std::int64_t index = 0; index < count;) {
+    const std::int64_t first = near[index] / kTileOutputs * kTileOutputs;
+    const std::int64_t end = std::min<std::int64_t>(first + kTileOutputs, shape_.vocab_size);
+    float exact[kTileOutputs];
+    weights_->head.multiply(isa_.matmul, Form::f32, {}, self.x.data(), width, 1, first, end,
+                            exact - first, kTileOutputs, Epilogue::store);
+    if (shape_.final_softcap != 0) isa_.rows->soft_cap(exact, shape_.final_softcap, end - first);
+    for (; index < count && near[index] < end; ++index) {
+      const std::int32_t id = near[index];
+      logits[id] = exact[id - first];
+      isa_.rows->scan(logits + id, 1, id, nullptr, &best);
+    }
+  }
 }
 
 void Model::head_outputs(Thread& self, const Operand& in, Span outputs) {

@@ -60,7 +60,6 @@ class Model {
 
   void reserve(std::int64_t num_tokens, std::int64_t num_logits_rows);
   void plan_attention();
-  void find_best();
 
   // Calls work(span) until all of 0 .. total - 1 is done by some thread; a span has `part` of them at
   // most, or the thread's share in steps of few rows. Every thread comes here in the same order.
@@ -86,6 +85,9 @@ class Model {
   void ffn_layer(Thread& self, std::int32_t layer);
   void head(Thread& self);
   void head_outputs(Thread& self, const Operand& in, Span outputs);
+  void settle_logits(Thread& self, std::int64_t row, const RowBlock& block);
+  BestLogit best_of(std::size_t row) const;
+  void refine_logits(Thread& self, std::int64_t row);
 
   Operand norm_rows(Thread& self, const std::vector<float>& weight, const Projection& projection,
                     const std::int32_t* rows, const std::vector<RowBlock>& blocks);

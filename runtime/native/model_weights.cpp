@@ -78,7 +78,7 @@ void Projection::multiply(const MatmulKernels& kernels, Form form, const Quantiz
     const std::int64_t to = std::min(end, offset + part.num_rows()) - offset;
     if (from < to) {
       const TileRange tiles{from / kTileOutputs, (to + kTileOutputs - 1) / kTileOutputs};
-      if (part.takes_int8() && !float_only_) {
+      if (part.takes_int8() && !float_only_ && form != Form::f32) {
         multiply_narrow(kernels, form, part, quantized, num_rows, tiles, out + offset, out_stride,
                         epilogue);
       } else {
