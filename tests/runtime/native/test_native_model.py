@@ -15,7 +15,15 @@ from tests.support.decoders import load_reference
 from tests.support.hf_models import MODELS, WINDOW, make_model, save_model, tokens
 from tests.support.native_models import ISAS, load_native, require_isa
 from tests.support.plans import Chunk, build_plan
-from tests.support.tiny_model import tiny_vocabulary, write_tiny_gguf
+from tests.support.tiny_model import (
+    F32,
+    Q8_0,
+    gguf_bytes,
+    tiny_metadata,
+    tiny_tensors,
+    tiny_vocabulary,
+    write_tiny_gguf,
+)
 
 Floats = npt.NDArray[np.float32]
 NUM_TOKENS = 60
@@ -115,6 +123,28 @@ def test_quantized_files_and_caches(
     for cuts in ([], [5, 6, 40], [*range(1, 50)]):
         runner = new_runner(model, kv_dtype=kv_dtype)
         assert relative_error(chunked(runner, token_ids, cuts), want) < limit
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_logits_near_the_best_are_not_rounded(tmp_path: Path, isa: str) -> None:
+    """Only the head has weights that meet activations of eight bits here."""
+    tensors = {
+        name: (values, Q8_0 if name == "token_embd.weight" else F32)
+        for name, (values, _) in tiny_tensors().items()
+    }
+    path = tmp_path / "head.gguf"
+    path.write_bytes(gguf_bytes(tiny_metadata(), tensors))
+    require_isa(isa)
+    exact, got = (
+        chunked(new_runner(load_native(path, precision=each, isa=isa)), gguf_tokens(200), [])
+        for each in ("f32", "int8")
+    )
+    near = exact > exact.max(-1, keepdims=True) - 0.4
+    is_settled = (near.sum(-1) > 1) & (near.sum(-1) < 20)
+    assert is_settled.sum() >= 10
+    errors = np.abs(got - exact)[is_settled]
+    assert errors[near[is_settled]].max() < F32_TOLERANCE < errors[~near[is_settled]].max()
+    assert (got.argmax(-1) == exact.argmax(-1))[is_settled].all()
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 16, 32])
