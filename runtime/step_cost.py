@@ -9,7 +9,7 @@ little and a slower machine moves them soon. Nothing here reads a clock.
 from math import inf, sqrt
 from typing import Final
 
-_PRIOR: Final = (2e-3, 4e-4, 1e-7)  # s, s per token, s per pair; the first step sets their scale
+_PRIOR: Final = (6e-3, 2.5e-4, 1e-7)  # s, s per token, s per pair; the first step sets their scale
 _PRIOR_VARIANCE: Final = 1.0  # relative: each part may be nothing, or a few times what it seems
 _MAX_VARIANCE: Final = 100.0
 _DRIFT_VARIANCE: Final = 2e-5  # a step, relative: what is not measured becomes uncertain again

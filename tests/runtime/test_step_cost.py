@@ -132,8 +132,11 @@ def test_later_tokens_of_a_prompt_get_less_room() -> None:
 def test_a_rest_that_is_not_worth_a_step_is_taken_along(
     num_wanted: int, max_tokens: int, granted: int
 ) -> None:
-    cost = StepCostModel()
-    assert cost.overhead_tokens == 16
-    b = cost.parts[1]
-    budget = PrefillBudget(cost, max_tokens=max_tokens, time_s=50.5 * b, floor_tokens=1)
+    class Cost(StepCostModel):
+        overhead_tokens = 16.0
+
+    cost = Cost()
+    _, b, c = cost.parts
+    time_s = 50.5 * b + c * count_pairs(0, 50)
+    budget = PrefillBudget(cost, max_tokens=max_tokens, time_s=time_s, floor_tokens=1)
     assert budget.take(num_wanted, start=0) == granted

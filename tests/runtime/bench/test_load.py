@@ -157,16 +157,16 @@ SIZES = Sizes(streams=4, requests=6, prompt=8, output=5, prefix=40, prefix_reque
 def test_streams_are_asked_in_a_closed_loop() -> None:
     target = Clockwork()
     (row,) = measure_streams([target], Prompts(Letters(), seed=0), SIZES, 2)
-    assert [concurrency for _, concurrency in target.asked] == [4, 4]
+    assert [concurrency for _, concurrency in target.asked] == [4, 4, 4]  # the first is not counted
     assert row["tokens_per_s"] == 6 * 5 / 2.0
     assert (row["n"], row["itl_p50_ms"], row["target"]) == (2, 10.0, "clockwork")
     prompts = [job.prompt_token_ids for jobs, _ in target.asked for job in jobs]
-    assert len(set(prompts)) == 12
+    assert len(set(prompts)) == 18
 
 
 def test_a_shared_prefix_is_new_in_each_round_and_known_in_its_second_half() -> None:
     target = Clockwork()
-    rows = measure_shared([target], Prompts(Letters(), seed=0), SIZES, 2)
+    rows = measure_shared([target], Prompts(Letters(), seed=0), SIZES, 1)
     assert [row["name"] for row in rows] == ["shared prefix, cold", "shared prefix, warm"]
     prefixes = [{job.prompt_token_ids[:40] for job in jobs} for jobs, _ in target.asked]
     assert [len(found) for found in prefixes] == [1, 1, 1, 1]
