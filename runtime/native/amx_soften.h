@@ -22,11 +22,11 @@ constexpr float kOne = 256.0f;            // 1 in fixed point
 constexpr float kExponentOfOne = 127.0f;  // of a floating-point 1
 
 // 2^(x - maximum) of two tiles' scores x, in the order in which `gather` lays values: four tokens of
-// one, four of the other. `bias` is kOne * (kExponentOfOne - maximum). Nothing for x = -infinity.
-inline __m512i weights_of(Vec first, Vec second, Vec bias, __m512i excess) {
-  const __m512 one = _mm512_set1_ps(kOne);
-  const __m512i a = _mm512_cvtps_epi32(_mm512_fmadd_ps((__m512)first, one, (__m512)bias));
-  const __m512i b = _mm512_cvtps_epi32(_mm512_fmadd_ps((__m512)second, one, (__m512)bias));
+// one, four of the other. Nothing for x = -infinity.
+inline __m512i weights_of(Vec first, Vec second, float maximum, __m512i excess) {
+  const Vec bias = broadcast(kOne * kExponentOfOne);
+  const __m512i a = _mm512_cvtps_epi32((__m512)((first - maximum) * kOne + bias));
+  const __m512i b = _mm512_cvtps_epi32((__m512)((second - maximum) * kOne + bias));
   const __m512i bits = _mm512_packus_epi32(a, b);
   const __m512i lacking = _mm512_permutexvar_epi8(_mm512_srli_epi16(bits, 2), excess);
   const __m512i weights = _mm512_mask_sub_epi8(bits, 0x5555555555555555, bits, lacking);
@@ -72,13 +72,12 @@ inline Largest largest_of(const float* scores, int num_tiles) {
 // Their sum, in any lanes.
 template <class Pairs>
 inline Vec put_weights(const float* scores, int num_tiles, float largest, Bf16* weights) {
-  const Vec bias = broadcast(kOne * (kExponentOfOne - largest));
   const __m512i excess = _mm512_load_si512(kExcess);
   Vec totals[2] = {};
   for (int t = 0; t < num_tiles; t += 4) {
     for (int i = 0; i < 2; ++i) {
       const int64_t at = (t + 2 * i) * kLanes;
-      const __m512i both = weights_of(load(scores + at), load(scores + at + kLanes), bias, excess);
+      const __m512i both = weights_of(load(scores + at), load(scores + at + kLanes), largest, excess);
       _mm512_storeu_si512(weights + at, both);
       totals[i] = Pairs::add_weights(totals[i], weights + at);
     }

@@ -17,7 +17,8 @@ namespace {
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2), XSTATE of TILEDATA
   return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-         __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512vbmi") &&
+         __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vbmi") &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
@@ -27,7 +28,7 @@ std::vector<Isa> find() {
 #ifdef STARSHADE_HAS_avx512vnni
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
+      __builtin_cpu_supports("avx512vnni")) {
 #ifdef STARSHADE_HAS_avx512amx
     if (may_use_tiles()) {  // for products; all else is the same
       isas.push_back(STARSHADE_ISA_OF(avx512vnni));

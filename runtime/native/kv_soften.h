@@ -17,6 +17,18 @@ inline Vec seen_only(Vec score, const Chunk<TILES>& chunk, int t, int32_t first,
   return seen ? score : broadcast(kMinusInfinity);
 }
 
+inline bool has_nan(const float* scores, int num_tiles) {
+  IntVec found = {};
+  for (int t = 0; t < num_tiles; ++t) {
+    const Vec score = load(scores + t * kLanes);
+    found |= score != score;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (found[lane] != 0) return true;
+  }
+  return false;
+}
+
 // Scores of one row become weights; earlier sums are rescaled to the new maximum. The row sees
 // the positions first .. end - 1; of tiles without a bit in `masked`, all.
 template <class Rows>
@@ -46,7 +58,11 @@ void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uin
   const float chunk_maximum = maximum(best);
   const float new_maximum = chunk_maximum > old_maximum ? chunk_maximum : old_maximum;
   auto* weights = tile.weights + row * Rows::kKeys;
-  if (new_maximum == kMinusInfinity) {  // nothing seen so far
+  if (new_maximum == kMinusInfinity) {  // nothing seen so far, or nothing but NaN
+    if (has_nan(scores, num_tiles)) {
+      tile.maxima[row] = 0;  // else it would not be merged
+      store(tile.denominators + row * kLanes, broadcast(__builtin_nanf("")));
+    }
     for (int t = 0; t < num_tiles; t += 2) Pairs::put(weights + t * kLanes, Vec{}, Vec{});
     return;
   }

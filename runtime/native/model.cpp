@@ -16,7 +16,7 @@ constexpr std::int64_t kMaxBatchTokens = 1 << 20;
 // its norm, norm, gates and ups, their rows, down projection with its norm; embedding, norm, head, its
 // logits.
 constexpr std::size_t kSharedPerLayer = 11, kSharedApart = 4;
-// Logits so near the best are computed again, as long as they are few.
+// Logits so near the best are computed again, as long as they are fewer than that.
 constexpr float kNearBest = 0.5f;
 constexpr std::int64_t kMostNear = 32;
 
@@ -314,20 +314,22 @@ void Model::refine_logits(Thread& self, std::int64_t row) {
   const std::int64_t width = shape_.hidden_size;
   const float* hidden = hidden_.data() + rows_.logits_rows[std::size_t(row)] * width;
   isa_.rows->rms_norm(hidden, weights_->output_norm.data(), shape_.eps, width, self.x.data());
-  best = {-INFINITY, -1, 0};
+  float exact[kMostNear];
   for (std::int64_t index = 0; index < count;) {
     const std::int64_t first = near[index] / kTileOutputs * kTileOutputs;
     const std::int64_t end = std::min<std::int64_t>(first + kTileOutputs, shape_.vocab_size);
-    float exact[kTileOutputs];
+    float tile[kTileOutputs];
     weights_->head.multiply(isa_.matmul, Form::f32, {}, self.x.data(), width, 1, first, end,
-                            exact - first, kTileOutputs, Epilogue::store);
-    if (shape_.final_softcap != 0) isa_.rows->soft_cap(exact, shape_.final_softcap, end - first);
-    for (; index < count && near[index] < end; ++index) {
-      const std::int32_t id = near[index];
-      logits[id] = exact[id - first];
-      isa_.rows->scan(logits + id, 1, id, nullptr, &best);
-    }
+                            tile - first, kTileOutputs, Epilogue::store);
+    if (shape_.final_softcap != 0) isa_.rows->soft_cap(tile, shape_.final_softcap, end - first);
+    for (; index < count && near[index] < end; ++index) exact[index] = tile[near[index] - first];
   }
+  float shift = 0;  // what all rounded logits may err alike, the others too: no step lies between
+  for (std::int64_t index = 0; index < count; ++index) shift += exact[index] - logits[near[index]];
+  shift /= float(count);
+  for (std::int64_t index = 0; index < count; ++index) logits[near[index]] = exact[index] - shift;
+  best = {-INFINITY, -1, 0};
+  isa_.rows->scan(logits, shape_.vocab_size, 0, nullptr, &best);
 }
 
 void Model::head_outputs(Thread& self, const Operand& in, Span outputs) {

@@ -125,6 +125,10 @@ def test_later_tokens_of_a_prompt_get_less_room() -> None:
     assert budget.room(start=0) > budget.room(start=8_000) > 1
 
 
+def test_a_new_engine_takes_a_step_for_two_dozen_tokens() -> None:
+    assert StepCostModel().overhead_tokens == pytest.approx(24)
+
+
 @pytest.mark.parametrize(
     ("num_wanted", "max_tokens", "granted"),
     [(60, 512, 60), (400, 512, 50), (60, 55, 50), (67, 512, 50), (15, 512, 15)],

@@ -168,6 +168,7 @@ def test_a_shared_prefix_is_new_in_each_round_and_known_in_its_second_half() -> 
     target = Clockwork()
     rows = measure_shared([target], Prompts(Letters(), seed=0), SIZES, 1)
     assert [row["name"] for row in rows] == ["shared prefix, cold", "shared prefix, warm"]
+    assert [row["n"] for row in rows] == [1, 1]  # the first round is not counted
     prefixes = [{job.prompt_token_ids[:40] for job in jobs} for jobs, _ in target.asked]
     assert [len(found) for found in prefixes] == [1, 1, 1, 1]
     assert prefixes[0] == prefixes[1] != prefixes[2] == prefixes[3]
@@ -176,7 +177,7 @@ def test_a_shared_prefix_is_new_in_each_round_and_known_in_its_second_half() -> 
 def test_an_arrival_compares_gaps_before_and_during() -> None:
     sizes = Sizes(arriving=50, arriving_streams=2, arriving_output=150, arriving_context=4)
     (row,) = measure_arrival([Clockwork()], Prompts(Letters(), seed=0), sizes, 1)
-    assert row["itl_p50_before_ms"] == 10.0
+    assert (row["n"], row["itl_p50_before_ms"]) == (1, 10.0)
     assert row["p99_of_p50_ratio"] == pytest.approx(1.0, abs=0.01)
     assert row["arriving_ttft_p50_ms"] == 500.0
 
