@@ -58,8 +58,8 @@ class WorkerSettings:
         str,
         Key(
             "`int8` multiplies packed weights by activations rounded to 8 bits, or to bf16 for "
-            "prompts where the CPU has AMX tiles; `f32` keeps activations as they are, at a third "
-            "of the speed.",
+            "prompts where the CPU has AMX tiles, and computes the logits near the best again from "
+            "floats; `f32` keeps activations as they are, at a third of the speed.",
             rules.one_of("int8", "f32"),
         ),
     ] = "int8"
