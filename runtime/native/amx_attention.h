@@ -5,7 +5,7 @@
 // do not depend on the batch.
 #pragma once
 
-#include "amx_soften.h"
+#include "amx_softmax.h"
 #include "amx_tiles.h"
 
 namespace starshade {
@@ -47,18 +47,18 @@ class TileProducts {
   TileProducts(const TileProducts&) = delete;
 
   // One chunk of keys and values, a part of its own.
-  void take(const Keys& chunk, const Keys&, const Sight<kPartTiles>& sight) const {
+  void take(const Keys& chunk, const Keys&, const Mask<kPartTiles>& mask) const {
     for (int t = 0; t < chunk.num_tiles; t += 2) {
       int row = 0;
       for (; row + rows_ < tile_.rows; row += 2 * rows_) score_square<true>(chunk, row, t);
       if (row < tile_.rows) score_square<false>(chunk, row, t);
     }
-    for (int row = 0; row < tile_.rows; ++row) soften(chunk, row, sight);
+    for (int row = 0; row < tile_.rows; ++row) softmax(chunk, row, mask);
     int num_pairs = 0;
     for (int t = 0; t < chunk.num_tiles; t += 2) {
-      if (sight.num_seen[t] + sight.num_seen[t + 1] == 0) continue;
+      if (mask.num_seen[t] + mask.num_seen[t + 1] == 0) continue;
       num_pairs = t / 2 + 1;
-      gather(chunk, t, sight.num_seen);
+      gather(chunk, t, mask.num_seen);
     }
     int row = 0;
     for (; row + rows_ < tile_.rows; row += 2 * rows_) {
@@ -69,12 +69,12 @@ class TileProducts {
   }
 
  private:
-  void soften(const Keys& chunk, int row, const Sight<kPartTiles>& sight) const {
+  void softmax(const Keys& chunk, int row, const Mask<kPartTiles>& mask) const {
     const int query = row / tile_.group;
     if (has_scales(chunk)) {
-      soften_row(tile_, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+      softmax_row(tile_, chunk, row, mask.tiles, mask.first_of(query), mask.end_of(query));
     } else {
-      soften_by_table(tile_, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+      softmax_by_table(tile_, chunk, row, mask.tiles, mask.first_of(query), mask.end_of(query));
     }
   }
 

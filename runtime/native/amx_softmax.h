@@ -6,7 +6,7 @@
 // eight bits of x, the last to be rounded away, a weight errs by 0.20 % (root mean square), bf16 by 0.17.
 #pragma once
 
-#include "kv_soften.h"
+#include "kv_softmax.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -33,15 +33,13 @@ inline __m512i weights_of(Vec first, Vec second, float maximum, __m512i excess) 
   return _mm512_avg_epu16(weights, _mm512_setzero_si512());  // half of it, rounded up
 }
 
-// Caps and hides as soften_row does.
+// Caps and hides as softmax_row does.
 template <class Rows>
 void prepare_scores(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int num_tiles, float* scores,
                     uint32_t masked, int32_t first, int32_t end) {
   for (int t = 0; t < num_tiles; ++t) {
     Vec score = load(scores + t * kLanes);
-    if (tile.softcap != 0) {
-      score = tanh_of(score * (1.0f / tile.softcap)) * (tile.softcap * kLog2E);
-    }
+    if (tile.softcap != 0) score = capped(score, tile.softcap);
     if (masked >> t & 1) score = seen_only(score, chunk, t, first, end);
     store(scores + t * kLanes, score);
   }
@@ -87,7 +85,7 @@ inline Vec put_weights(const float* scores, int num_tiles, float largest, Bf16* 
 
 // Scores of one row become weights. A chunk is a part of its own: there are no sums to rescale yet.
 template <class Rows>
-void soften_by_table(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
+void softmax_by_table(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
                      int32_t first, int32_t end) {
   static_assert(Rows::kTiles == kPartTiles && kPartTiles % 4 == 0, "four tiles at a time");
   const int num_tiles = (chunk.num_tiles + 3) / 4 * 4;  // past the last one all is masked

@@ -151,7 +151,7 @@ void attend(const KvAttentionArgs& args, const KvAttentionTask& task, const KvAt
     find_chunk(args, task, first_tile, next_tile, widened, chunk);
     Chunk<Rows::kTiles> next = chunk;
     find_next(args, task, next_task, tile.rows, next_tile, next);
-    products.take(chunk, next, sight_of(args, task, chunk));
+    products.take(chunk, next, mask_of(args, task, chunk));
     if (tile.has_parts && (next_tile % kPartTiles == 0 || next_tile >= task.end_tile)) {
       end_part(tile);
     }

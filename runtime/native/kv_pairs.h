@@ -38,7 +38,8 @@ struct PairsF32 {
   }
 };
 
-// 16-bit items become floats again: a product of bf16 takes twice as long as the two of floats that do its work.
+// 16-bit items become floats again: a product of bf16 takes twice as long as the two of floats that
+// do its work.
 struct PairsBf16 {
   using Coefficient = float;
   static constexpr int kDegree = 6;

@@ -17,6 +17,11 @@ inline Vec seen_only(Vec score, const Chunk<TILES>& chunk, int t, int32_t first,
   return seen ? score : broadcast(kMinusInfinity);
 }
 
+// Scores times log2 e; queries were not scaled by it then, see take_queries.
+inline Vec capped(Vec score, float softcap) {
+  return tanh_of(score * (1.0f / softcap)) * (softcap * kLog2E);
+}
+
 inline bool has_nan(const float* scores, int num_tiles) {
   IntVec found = {};
   for (int t = 0; t < num_tiles; ++t) {
@@ -32,7 +37,7 @@ inline bool has_nan(const float* scores, int num_tiles) {
 // Scores of one row become weights; earlier sums are rescaled to the new maximum. The row sees
 // the positions first .. end - 1; of tiles without a bit in `masked`, all.
 template <class Rows>
-void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
+void softmax_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
                 int32_t first, int32_t end) {
   using Pairs = typename Rows::Pairs;
   const int num_tiles = Rows::kTiles > kChunkTiles ? (chunk.num_tiles + 1) / 2 * 2 : Rows::kTiles;
@@ -43,9 +48,7 @@ void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uin
     Vec score = load(scores + t * kLanes);
     if (is_special) {
       if (chunk.key_scales[t] != nullptr) score *= load(chunk.key_scales[t]);
-      if (tile.softcap != 0) {
-        score = tanh_of(score * (1.0f / tile.softcap)) * (tile.softcap * kLog2E);
-      }
+      if (tile.softcap != 0) score = capped(score, tile.softcap);
       store(scores + t * kLanes, score);
     }
     if (masked >> t & 1) {
@@ -93,9 +96,9 @@ void soften_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uin
 
 // What of a chunk do the task's rows see?
 template <int TILES>
-struct Sight {
+struct Mask {
   static_assert(TILES <= 32, "one bit each");
-  uint32_t masked;      // bits of the tiles that some row does not see whole
+  uint32_t tiles;       // bits of those that some row does not see whole
   int num_seen[TILES];  // tokens of a tile that some row sees
   int32_t first_position, window;
 
@@ -105,21 +108,21 @@ struct Sight {
 };
 
 template <int TILES>
-inline Sight<TILES> sight_of(const KvAttentionArgs& args, const KvAttentionTask& task,
+inline Mask<TILES> mask_of(const KvAttentionArgs& args, const KvAttentionTask& task,
                              const Chunk<TILES>& chunk) {
-  Sight<TILES> sight;
-  sight.masked = 0;
-  sight.first_position = task.first_position;
-  sight.window = args.window;
+  Mask<TILES> mask;
+  mask.tiles = 0;
+  mask.first_position = task.first_position;
+  mask.window = args.window;
   const int32_t last = task.first_position + task.num_queries - 1;
   for (int t = 0; t < TILES; ++t) {
     const int32_t first = chunk.first_position[t], seen = last + 1 - first;
     const bool is_whole = chunk.count[t] == kTileTokens && first + kTileTokens <= task.first_position + 1;
     const bool in_window = args.window == 0 || first > last - args.window;
-    sight.masked |= uint32_t(!is_whole || !in_window) << t;
-    sight.num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
+    mask.tiles |= uint32_t(!is_whole || !in_window) << t;
+    mask.num_seen[t] = seen < 0 ? 0 : seen < chunk.count[t] ? seen : chunk.count[t];
   }
-  return sight;
+  return mask;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // For kernels only, see kv_pairs.h.
 #pragma once
 
-#include "kv_soften.h"
+#include "kv_softmax.h"
 
 namespace starshade {
 namespace STARSHADE_ISA {
@@ -121,13 +121,13 @@ struct VectorProducts {
   static int padded(int rows) { return rows; }
   const Rows& tile;
   // One chunk of keys and values. What `next` names is fetched with the first rows.
-  void take(const VectorChunk& chunk, const VectorChunk& next, const Sight<kChunkTiles>& sight) const {
+  void take(const VectorChunk& chunk, const VectorChunk& next, const Mask<kChunkTiles>& mask) const {
     by_rows(tile.rows, Score<Pairs>{tile, chunk, next});
     for (int row = 0; row < tile.rows; ++row) {
       const int query = row / tile.group;
-      soften_row(tile, chunk, row, sight.masked, sight.first_of(query), sight.end_of(query));
+      softmax_row(tile, chunk, row, mask.tiles, mask.first_of(query), mask.end_of(query));
     }
-    by_rows(tile.rows, Add<Pairs>{tile, chunk, next, sight.num_seen});
+    by_rows(tile.rows, Add<Pairs>{tile, chunk, next, mask.num_seen});
   }
 };
 

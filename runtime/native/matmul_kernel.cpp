@@ -54,6 +54,8 @@ inline void int8_tile(const MatmulArgs& args, int64_t tile, int64_t row) {
   for (int r = 0; r < ROWS; ++r) put(args, row + r, tile, F::kHasMin ? sums[r] + mins[r] : sums[r]);
 }
 
+constexpr int64_t kMostRows = 6;  // whose sums, and a group's codes, fit the registers
+
 // Tiles that stay in the L2 cache while all rows pass over them, a few at a time.
 constexpr int64_t kBlockBytes = 384 * 1024;
 
@@ -73,7 +75,7 @@ void int8_tiles(const MatmulArgs& args) {
   for (int64_t first = args.first_tile; first < args.end_tile; first += block) {
     const int64_t end = first + block < args.end_tile ? first + block : args.end_tile;
     int64_t row = 0;
-    for (; args.num_rows - row > 6; row += 4) int8_block<F, 4>(args, first, end, row);
+    for (; args.num_rows - row > kMostRows; row += 4) int8_block<F, 4>(args, first, end, row);
     switch (args.num_rows - row) {
       case 6: int8_block<F, 6>(args, first, end, row); break;
       case 5: int8_block<F, 5>(args, first, end, row); break;
