@@ -9,9 +9,6 @@ namespace starshade {
 namespace STARSHADE_ISA {
 namespace {
 
-typedef uint16_t HalfWords __attribute__((vector_size(kLanes * 2)));
-typedef int8_t Bytes __attribute__((vector_size(kLanes)));
-
 // Where one chunk's tiles lie; those past the end repeat the first and show no token.
 template <int TILES>
 struct Chunk {
@@ -24,14 +21,14 @@ struct Chunk {
   const float* value_scales[TILES];
 };
 
-// int8 as bf16, which holds every such value exactly.
+// int8 as bf16, which holds every such value exactly.  A plain loop: GCC makes vectors of it, but
+// single items of a conversion of vectors of bytes.
 inline void widen(const uint8_t* from, Bf16* to, int num_items) {
-  for (int i = 0; i < num_items; i += kLanes) {
-    Bytes bytes;
-    __builtin_memcpy(&bytes, from + i, kLanes);
-    const Vec values = __builtin_convertvector(__builtin_convertvector(bytes, IntVec), Vec);
-    const HalfWords halves = __builtin_convertvector(bits_of(values) >> 16, HalfWords);
-    __builtin_memcpy(to + i, &halves, kLanes * 2);
+  for (int i = 0; i < num_items; ++i) {
+    const float value = static_cast<int8_t>(from[i]);
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof(bits));
+    to[i] = static_cast<Bf16>(bits >> 16);
   }
 }
 
