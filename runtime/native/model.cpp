@@ -93,8 +93,12 @@ void Model::plan_attention() {
     plans_[index].make(rows_, kv_pool_.layout(), shape_.num_heads, plan_windows_[index]);
     num_floats = std::max(num_floats, plans_[index].num_partial_floats());
   }
+  has_wanted_ = wanted_.take_wanted(rows_);
+  wanted_plan_.make(wanted_, kv_pool_.layout(), shape_.num_heads, shape_.windows.back());
+  num_floats = std::max(num_floats, wanted_plan_.num_partial_floats());
   if (std::size_t(num_floats) > partials_.size()) partials_.resize(std::size_t(num_floats));
   for (AttentionPlan& plan : plans_) plan.set_partials(partials_.data());
+  wanted_plan_.set_partials(partials_.data());
 }
 
 void Model::step(const StepArrays& arrays) {
@@ -116,24 +120,43 @@ void Model::step(const StepArrays& arrays) {
 
 void Model::run(std::size_t thread, std::size_t) {
   Thread& self = *per_thread_[thread];
+  self.rows = &rows_;
   embed(self);
   threads_.barrier();
   for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
-    attention_layer(self, layer);
+    write_heads(self, layer);
+    if (layer + 1 == shape_.num_layers && has_wanted_) keep_wanted(self);
+    if (self.rows->num_tokens() == 0) return;  // prompts that go on in a later step
+    attend(self, layer);
     ffn_layer(self, layer);
   }
   head(self);
 }
 
+// The keys and values of the last layer are written: nothing more of the other rows is needed.  Rows
+// move up, so few that one thread moves them.
+void Model::keep_wanted(Thread& self) {
+  if (self.index == 0) {
+    for (std::size_t to = 0; to < rows_.logits_rows.size(); ++to) {
+      const std::int64_t from = rows_.logits_rows[to], at = std::int64_t(to);
+      std::copy_n(hidden_.data() + from * shape_.hidden_size, shape_.hidden_size,
+                  hidden_.data() + at * shape_.hidden_size);
+      std::copy_n(qkv_.data() + from * qkv_stride_, shape_.q_width(), qkv_.data() + at * qkv_stride_);
+    }
+  }
+  self.rows = &wanted_;
+  threads_.barrier();
+}
+
 void Model::ffn_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, rows_.blocks);
+  const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, self.rows->blocks);
   const Operand activated{activated_.data(), shape_.ffn_size,
                           quantized_ffn_->rows(shape_.ffn_size)};
   activate(self, layer, in, activated);
   threads_.barrier();
   const auto is_rotated = [&](const RowBlock& rows) { return form(weights.down, rows) == Form::rotated; };
-  if (std::any_of(rows_.blocks.begin(), rows_.blocks.end(), is_rotated)) {
+  if (std::any_of(self.rows->blocks.begin(), self.rows->blocks.end(), is_rotated)) {
     rotate_activated(self, weights.down, activated.quantized);
   }
   add_projection(self, weights.down, activated, weights.post_ffn_norm);
@@ -188,7 +211,7 @@ void Model::activate(Thread& self, std::int32_t layer, const Operand& in, const 
   const std::int64_t ffn_size = shape_.ffn_size, groups = (ffn_size + kGroup - 1) / kGroup;
   share_out(self, groups, kActivatedColumns / kGroup, [&](Span part) {
     const Span span{part.first * kGroup, std::min(part.end * kGroup, ffn_size)};
-    for (const RowBlock& rows : rows_.blocks) activate_columns(self, layer, in, out, rows, span);
+    for (const RowBlock& rows : self.rows->blocks) activate_columns(self, layer, in, out, rows, span);
   });
 }
 
@@ -220,8 +243,8 @@ void Model::rotate_activated(Thread& self, const Projection& projection,
   const auto rotate = [&](std::int64_t row, const RowBlock& block) {
     if (form(projection, block) == Form::rotated) isa_.matmul.rotate_rounded(activated, row);
   };
-  share_out(self, rows_.num_tokens(), kRowsAtOnce,
-            [&](Span rows) { for_rows(rows, rows_.blocks, rotate); });
+  share_out(self, self.rows->num_tokens(), kRowsAtOnce,
+            [&](Span rows) { for_rows(rows, self.rows->blocks, rotate); });
   threads_.barrier();
 }
 
@@ -233,13 +256,13 @@ void Model::add_projection(Thread& self, const Projection& projection, const Ope
   float* const to = post_norm.empty() ? hidden_.data() : projected_.data();
   share_out(self, (width + kTileOutputs - 1) / kTileOutputs, kTilesAtOnce, [&](Span tiles) {
     const Span outputs{tiles.first * kTileOutputs, std::min(tiles.end * kTileOutputs, width)};
-    for (const RowBlock& rows : rows_.blocks) {
+    for (const RowBlock& rows : self.rows->blocks) {
       multiply(projection, in, rows, outputs, to + rows.first * width, width, epilogue);
     }
   });
   if (!post_norm.empty()) {
     threads_.barrier();
-    share_out(self, rows_.num_tokens(), kRowsAtOnce, [&](Span rows) {
+    share_out(self, self.rows->num_tokens(), kRowsAtOnce, [&](Span rows) {
       for (std::int64_t row = rows.first; row < rows.end; ++row) {
         float* projected = projected_.data() + row * width;
         isa_.rows->rms_norm(projected, post_norm.data(), shape_.eps, width, projected);

@@ -76,12 +76,14 @@ class Model {
 
   // The parts of a step, run by every thread.
   void run(std::size_t thread, std::size_t num_threads);
+  void keep_wanted(Thread& self);
   Form form(const Projection& projection, const RowBlock& rows) const {
     return rows.is_bulk ? projection.bulk_form(isa_.matmul) : Form::groups;
   }
   void embed(Thread& self);
   void embed_rows(Span rows);
-  void attention_layer(Thread& self, std::int32_t layer);
+  void write_heads(Thread& self, std::int32_t layer);
+  void attend(Thread& self, std::int32_t layer);
   void ffn_layer(Thread& self, std::int32_t layer);
   void head(Thread& self);
   void head_outputs(Thread& self, const Operand& in, Span outputs);
@@ -114,8 +116,11 @@ class Model {
   std::int64_t logits_stride_, qkv_stride_;
 
   StepRows rows_;
+  StepRows wanted_;                         // those that the last layer attends for
+  bool has_wanted_ = false;                 // are those fewer?
   std::vector<std::int32_t> plan_windows_;  // distinct ones
   std::vector<AttentionPlan> plans_;        // by distinct window
+  AttentionPlan wanted_plan_;
   bool has_bulk_;                           // are many rows multiplied in another form than few?
   std::vector<std::int32_t> layer_plan_;    // by layer: index into plans_
   std::vector<TaskCounter> next_part_;      // of what is shared out, in order

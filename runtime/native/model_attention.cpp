@@ -6,11 +6,10 @@
 
 namespace starshade {
 
-// Every step of a layer ends at a barrier: what one writes, all read next.
-void Model::attention_layer(Thread& self, std::int32_t layer) {
+// Norm, then query, key and value heads, rotated; keys and values go to the pool.  Every step of a layer
+// ends at a barrier: what one writes, all read next.
+void Model::write_heads(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const AttentionPlan& plan = plans_[std::size_t(layer_plan_[std::size_t(layer)])];
-  // 1. Norm. 2. Query, key and value heads, rotated; keys and values go to the pool.
   const Operand in = norm_rows(self, weights.attention_norm, weights.qkv, nullptr, rows_.blocks);
   share_out(self, shape_.num_all_heads(), 1, [&](Span heads) {
     const Span outputs{heads.first * shape_.head_dim, heads.end * shape_.head_dim};
@@ -21,7 +20,14 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
     }
   });
   threads_.barrier();
-  // 3. Attention: whoever is free takes the next task.
+}
+
+// Attention, whose tasks go to whoever is free, and its projection into the residual stream.
+void Model::attend(Thread& self, std::int32_t layer) {
+  const LayerWeights& weights = weights_->layers[std::size_t(layer)];
+  const bool is_whole = self.rows == &rows_;
+  const AttentionPlan& plan =
+      is_whole ? plans_[std::size_t(layer_plan_[std::size_t(layer)])] : wanted_plan_;
   const KvAttentionArgs args{qkv_.data(),
                              attended_.data(),
                              kv_pool_.layer(layer),
@@ -40,7 +46,6 @@ void Model::attention_layer(Thread& self, std::int32_t layer) {
     isa_.attention_for(*task)(args, *task, next, self.scratch.data());
   });
   threads_.barrier();
-  // 4. Output projection into the residual stream.
   const Operand attended = attended_rows(self, plan, weights.attention_output);
   add_projection(self, weights.attention_output, attended, weights.post_attention_norm);
 }
@@ -83,22 +88,22 @@ void Model::take_head(const LayerWeights& weights, std::int32_t layer, std::int6
 // Attention's output in the forms that `projection` takes; parts of a context are merged.
 Operand Model::attended_rows(Thread& self, const AttentionPlan& plan, const Projection& projection) {
   const std::int64_t width = shape_.q_width(), head_dim = shape_.head_dim;
-  const bool alone = rows_.num_tokens() <= kAloneRows;
+  const bool alone = self.rows->num_tokens() <= kAloneRows;
   const Operand out{alone ? self.x.data() : attended_.data(), width,
                     (alone ? self.quantized : *quantized_).rows(width)};
   const auto take_row = [&](std::int64_t row, const RowBlock& block) {
     float* to = out.x + row * width;
-    if (plan.parts(rows_, row, 0).count == 1) {
+    if (plan.parts(*self.rows, row, 0).count == 1) {
       if (alone) std::copy_n(attended_.data() + row * width, width, to);
     } else {
       for (std::int64_t head = 0; head < shape_.num_heads; ++head) {
-        const AttentionPlan::Parts parts = plan.parts(rows_, row, head);
+        const AttentionPlan::Parts parts = plan.parts(*self.rows, row, head);
         isa_.kv_merge(parts.first, parts.count, parts.stride, int(head_dim), to + head * head_dim);
       }
     }
     if (projection.takes_int8()) rounding(isa_.matmul, form(projection, block))(to, out.quantized, row);
   };
-  take_rows(self, rows_.num_tokens(), rows_.blocks, take_row);
+  take_rows(self, self.rows->num_tokens(), self.rows->blocks, take_row);
   return out;
 }
 

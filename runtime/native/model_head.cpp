@@ -17,9 +17,9 @@ constexpr std::int64_t kMostNear = 32;
 }  // namespace
 
 void Model::head(Thread& self) {
-  if (rows_.logits_rows.empty()) return;
+  if (self.rows->logits_rows.empty()) return;
   const Operand in = norm_rows(self, weights_->output_norm, weights_->head,
-                               rows_.logits_rows.data(), rows_.logits_blocks);
+                               self.rows->logits_rows.data(), self.rows->logits_blocks);
   const std::int64_t vocab = shape_.vocab_size;
   share_out(self, (vocab + kTileOutputs - 1) / kTileOutputs, kHeadTiles, [&](Span tiles) {
     for (std::int64_t tile = tiles.first; tile < tiles.end; tile += kHeadTiles) {
@@ -29,8 +29,8 @@ void Model::head(Thread& self) {
   });
   threads_.barrier();
   const auto settle = [&](std::int64_t row, const RowBlock& block) { settle_logits(self, row, block); };
-  share_out(self, std::int64_t(rows_.logits_rows.size()), 1,
-            [&](Span rows) { for_rows(rows, rows_.logits_blocks, settle); });
+  share_out(self, std::int64_t(self.rows->logits_rows.size()), 1,
+            [&](Span rows) { for_rows(rows, self.rows->logits_blocks, settle); });
 }
 
 // All threads have their logits of the row.
@@ -65,7 +65,7 @@ void Model::refine_logits(Thread& self, std::int64_t row) {
                                                 best.value - kNearBest, kMostNear, near);
   if (count < 2 || count == kMostNear) return;
   const std::int64_t width = shape_.hidden_size;
-  const float* hidden = hidden_.data() + rows_.logits_rows[std::size_t(row)] * width;
+  const float* hidden = hidden_.data() + self.rows->logits_rows[std::size_t(row)] * width;
   isa_.rows->rms_norm(hidden, weights_->output_norm.data(), shape_.eps, width, self.x.data());
   float exact[kMostNear];
   for (std::int64_t index = 0; index < count;) {
@@ -86,11 +86,11 @@ void Model::refine_logits(Thread& self, std::int64_t row) {
 }
 
 void Model::head_outputs(Thread& self, const Operand& in, Span outputs) {
-  for (const RowBlock& rows : rows_.logits_blocks) {
+  for (const RowBlock& rows : self.rows->logits_blocks) {
     multiply(weights_->head, in, rows, outputs, logits_.get() + rows.first * logits_stride_,
              logits_stride_, Epilogue::store);
   }
-  for (std::size_t row = 0; row < rows_.logits_rows.size(); ++row) {
+  for (std::size_t row = 0; row < self.rows->logits_rows.size(); ++row) {
     float* logits = logits_.get() + std::int64_t(row) * logits_stride_ + outputs.first;
     const std::int64_t width = outputs.end - outputs.first;
     if (shape_.final_softcap != 0) isa_.rows->soft_cap(logits, shape_.final_softcap, width);

@@ -40,6 +40,7 @@ struct Model::Thread {
   Span share(std::int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
 
   const std::int64_t index, count;
+  const StepRows* rows = nullptr;  // of the step, or what is left of them
   std::int64_t num_shared_out = 0;  // in this step
   LineVector<float> x;        // rows that this thread norms for itself
   LineVector<float> gate_up;  // of few rows: its share of the outputs; of a block: kActivatedColumns
@@ -52,7 +53,7 @@ struct Model::Thread {
 // three times as long as another. With few rows a part would take less than its counter.
 template <class Work>
 void Model::share_out(Thread& self, std::int64_t total, std::int64_t part, const Work& work) {
-  if (rows_.num_tokens() < kSharedRows) return work(self.share(total));
+  if (self.rows->num_tokens() < kSharedRows) return work(self.share(total));
   take_parts(self, total, part, work);
 }
 

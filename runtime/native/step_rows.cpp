@@ -1,6 +1,7 @@
 #include "step_rows.h"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -52,21 +53,51 @@ void StepRows::take(const StepArrays& arrays, const StepLimits& limits) {
     const std::int32_t row = arrays.logits_rows[index];
     require_range(row >= 0 && row < num_tokens, "logits wanted", row);
   }
+  clear();
   token_ids.assign(arrays.token_ids, arrays.token_ids + num_tokens);
   positions.assign(arrays.positions, arrays.positions + num_tokens);
   slots.assign(arrays.slots, arrays.slots + num_tokens);
   logits_rows.assign(arrays.logits_rows, arrays.logits_rows + arrays.num_logits_rows);
-  sequences.clear();
-  sequence_of.clear();
-  blocks.clear();
   // Reserved, because sequences point into it.
-  block_ids_.clear();
   block_ids_.reserve(std::size_t(arrays.num_sequences * arrays.table_width));
   const bool has_bulk = limits.has_bulk && is_enough_for_bulk(arrays);
   for (std::int64_t index = 0; index < arrays.num_sequences; ++index) {
     take_sequence(arrays, limits, index, has_bulk);
   }
   cut_logits();
+}
+
+void StepRows::clear() {
+  for (std::vector<std::int32_t>* rows : {&token_ids, &positions, &logits_rows, &sequence_of, &block_ids_}) {
+    rows->clear();
+  }
+  slots.clear();
+  sequences.clear();
+  blocks.clear();
+  logits_blocks.clear();
+}
+
+bool StepRows::take_wanted(const StepRows& all) {
+  clear();
+  const std::vector<std::int32_t>& wanted = all.logits_rows;
+  const bool is_in_order =
+      std::adjacent_find(wanted.begin(), wanted.end(), std::greater_equal<>()) == wanted.end();
+  if (!is_in_order || wanted.size() == all.token_ids.size()) return false;
+  for (std::size_t at = 0, end; at < wanted.size(); at = end) {
+    const auto first = std::size_t(wanted[at]);
+    const std::int32_t index = all.sequence_of[first];
+    for (end = at; end < wanted.size() && std::size_t(wanted[end]) == first + (end - at) &&
+                   all.sequence_of[std::size_t(wanted[end])] == index;) {
+      logits_rows.push_back(std::int32_t(end++));
+    }
+    SequenceRows rows = all.sequences[std::size_t(index)];
+    rows.first_position += std::int32_t(std::int64_t(first) - rows.first_row);
+    rows.first_row = std::int64_t(at);
+    rows.num_queries = std::int32_t(end - at);
+    add_rows(rows);
+  }
+  logits_blocks = all.logits_blocks;
+  return true;
 }
 
 void StepRows::take_sequence(const StepArrays& arrays, const StepLimits& limits,
@@ -126,7 +157,6 @@ void StepRows::cut_logits() {
     return sequence.is_bulk && !sequence.is_prompt;
   };
   const bool has_bulk = std::count_if(logits_rows.begin(), logits_rows.end(), is_bulk) >= kBulkLogits;
-  logits_blocks.clear();
   for (std::size_t index = 0; index < logits_rows.size(); ++index) {
     const auto at = std::int64_t(index);
     const bool in_bulk = has_bulk && is_bulk(logits_rows[index]);

@@ -55,10 +55,15 @@ class StepRows {
   // id, slot, position or block that does not exist.
   void take(const StepArrays& arrays, const StepLimits& limits);
 
-  std::int64_t num_tokens() const { return std::int64_t(token_ids.size()); }
+  // Of the rows of `all`, which must outlive these, those whose logits are wanted, computed as there.
+  // False and none taken where that is not fewer, or not in order.
+  bool take_wanted(const StepRows& all);
 
-  std::vector<std::int32_t> token_ids, positions, logits_rows;
-  std::vector<std::int64_t> slots;
+  std::int64_t num_tokens() const { return std::int64_t(sequence_of.size()); }
+
+  std::vector<std::int32_t> token_ids, positions;  // of all rows of a step only
+  std::vector<std::int64_t> slots;                 // the same
+  std::vector<std::int32_t> logits_rows;
   std::vector<SequenceRows> sequences;  // those with rows, in order; twice where both kinds are
   std::vector<std::int32_t> sequence_of;  // by row: index into sequences
   std::vector<RowBlock> blocks;           // all rows, in order
@@ -69,6 +74,7 @@ class StepRows {
                      bool has_bulk);
   void add_rows(const SequenceRows& rows);
   void cut_logits();
+  void clear();
 
   std::vector<std::int32_t> block_ids_;
 };

@@ -82,6 +82,41 @@ def test_every_architecture_in_f32(folder: Folder, cuts: list[int]) -> None:
     assert np.abs(chunked(runner, folder.token_ids, cuts) - folder.logits).max() < F32_TOLERANCE
 
 
+WANTED = [[], [0], [59], [3, 4, 5, 20, 58, 59], [59, 3], [7, 7], [*range(1, 60)]]
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+def test_wanted_logits_are_those_of_all(folder: Folder, precision: str) -> None:
+    """The last layer leaves out the rows that nobody asks for."""
+    model = load_native(folder.path, precision=precision, num_threads=2)
+    chunks = [
+        Chunk(token_ids=folder.token_ids[:40], start=0, block_ids=[5, 2, 9], prompt_len=40),
+        Chunk(token_ids=folder.token_ids[:17], start=0, block_ids=[1, 3], prompt_len=12),
+        Chunk(token_ids=folder.token_ids[:3], start=0, block_ids=[4], prompt_len=1),
+    ]
+    plan = build_plan(chunks, block_size=16)
+    runner = new_runner(model, kv_dtype="bf16")
+    every = runner.run(replace(plan, logits_rows=np.arange(60, dtype=np.int32))).rows.copy()
+    for rows in WANTED:
+        got = runner.run(replace(plan, logits_rows=np.array(rows, dtype=np.int32))).rows
+        np.testing.assert_array_equal(got, every[rows])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_wanted_logits_after_a_context_of_several_parts(gguf: Path, isa: str) -> None:
+    runner = new_runner(
+        load_native(gguf, precision="int8", isa=isa, num_threads=2), kv_dtype="bf16"
+    )
+    text, table = gguf_tokens(500), [*range(32)]
+    runner.run(build_plan([Chunk(token_ids=text[:360], start=0, block_ids=table)], block_size=16))
+    rest = Chunk(token_ids=text[360:], start=360, block_ids=table, prompt_len=498, all_logits=True)
+    plan = build_plan([rest], block_size=16)
+    every = runner.run(plan).rows.copy()
+    for rows in ([137], [139], [138, 139], [50, 51, 137, 138]):
+        got = runner.run(replace(plan, logits_rows=np.array(rows, dtype=np.int32))).rows
+        np.testing.assert_array_equal(got, every[rows])
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_every_instruction_set_in_f32(folder: Folder, isa: str) -> None:
     runner = new_runner(load_native(folder.path, precision="f32", isa=isa))
