@@ -10,6 +10,9 @@ constexpr std::chrono::microseconds kIdleSpin{50};
 // At a barrier the others are about to come.  If one is late, it may want this very core; a sleep
 // would cost more than the whole kernel, and again at the next barrier.
 constexpr std::chrono::microseconds kBarrierSpin{20}, kBarrierYield{2000};
+// Whoever gets the core and keeps it longer does not belong to us: a step would lose that much at every
+// barrier.  A thread that sleeps gets its core back when it is woken, so for a while all do.
+constexpr std::chrono::microseconds kLongYield{500}, kCrowded{50'000};
 constexpr int kPausesPerLook = 32;
 
 void pause() {
@@ -20,18 +23,34 @@ void pause() {
 #endif
 }
 
-// Waits actively until `done` or for `most`, giving the core away from `yield_after` on; says
-// whether it is done.
+using Clock = std::chrono::steady_clock;
+
+// Waits actively until `done` or for `most`; says whether it is done.
 template <class Done>
-bool spin(std::chrono::microseconds most, std::chrono::microseconds yield_after, const Done& done) {
-  const auto start = std::chrono::steady_clock::now();
-  for (auto waited = start - start; waited < most;
-       waited = std::chrono::steady_clock::now() - start) {
+bool spin(std::chrono::microseconds most, const Done& done) {
+  for (const auto end = Clock::now() + most; Clock::now() < end;) {
     for (int pauses = 0; pauses < kPausesPerLook; ++pauses) {
       if (done()) return true;
       pause();
     }
-    if (waited >= yield_after) std::this_thread::yield();
+  }
+  return done();
+}
+
+// Gives the core away until `done`, for kBarrierYield or until it is kept; says whether it is done.
+template <class Done>
+bool yield(std::atomic<Clock::rep>& crowded_until, const Done& done) {
+  const auto start = Clock::now();
+  if (start.time_since_epoch().count() < crowded_until.load(std::memory_order_relaxed)) return done();
+  for (auto last = start; last - start < kBarrierYield && !done();) {
+    std::this_thread::yield();
+    const auto now = Clock::now();
+    if (now - last > kLongYield) {
+      const auto until = now + std::chrono::duration_cast<Clock::duration>(kCrowded);
+      crowded_until.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+      break;
+    }
+    last = now;
   }
   return done();
 }
@@ -100,14 +119,14 @@ void ThreadPool::barrier() {
     return;
   }
   const auto met = [&] { return meeting_.load() != meeting; };
-  if (spin(kBarrierYield, may_spin_ ? kBarrierSpin : kBarrierSpin * 0, met)) return;
+  if ((may_spin_ && spin(kBarrierSpin, met)) || yield(crowded_until_, met)) return;
   park(mutex_, meet_, num_parked_at_barrier_, met);
 }
 
 // The newest job's number, another than `seen`.  After a step the next may follow at once.
 std::uint64_t ThreadPool::next_job(std::uint64_t seen) {
   const auto come = [&] { return job_.load() != seen; };
-  const bool spun = may_spin_ && seen != 0 && spin(kIdleSpin, kIdleSpin, come);
+  const bool spun = may_spin_ && seen != 0 && spin(kIdleSpin, come);
   if (!spun) park(mutex_, start_, num_parked_, come);
   return job_.load();
 }

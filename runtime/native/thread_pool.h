@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,7 @@ class ThreadPool {
   alignas(64) std::atomic<std::size_t> num_arrived_{0};
   alignas(64) std::atomic<std::uint64_t> meeting_{0};
   std::atomic<int> num_parked_at_barrier_{0};
+  std::atomic<std::chrono::steady_clock::rep> crowded_until_{0};  // others keep cores till then
   std::atomic<bool> stopping_{false};
 };
 
