@@ -86,7 +86,7 @@ inline Vec put_weights(const float* scores, int num_tiles, float largest, Bf16* 
 // Scores of one row become weights. A chunk is a part of its own: there are no sums to rescale yet.
 template <class Rows>
 void softmax_by_table(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
-                     int32_t first, int32_t end) {
+                      int32_t first, int32_t end) {
   static_assert(Rows::kTiles == kPartTiles && kPartTiles % 4 == 0, "four tiles at a time");
   const int num_tiles = (chunk.num_tiles + 3) / 4 * 4;  // past the last one all is masked
   float* scores = tile.scores + row * Rows::kKeys;

@@ -133,21 +133,6 @@ void Model::run(std::size_t thread, std::size_t) {
   head(self);
 }
 
-// The keys and values of the last layer are written: nothing more of the other rows is needed.  Rows
-// move up, so few that one thread moves them.
-void Model::keep_wanted(Thread& self) {
-  if (self.index == 0) {
-    for (std::size_t to = 0; to < rows_.logits_rows.size(); ++to) {
-      const std::int64_t from = rows_.logits_rows[to], at = std::int64_t(to);
-      std::copy_n(hidden_.data() + from * shape_.hidden_size, shape_.hidden_size,
-                  hidden_.data() + at * shape_.hidden_size);
-      std::copy_n(qkv_.data() + from * qkv_stride_, shape_.q_width(), qkv_.data() + at * qkv_stride_);
-    }
-  }
-  self.rows = &wanted_;
-  threads_.barrier();
-}
-
 void Model::ffn_layer(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
   const Operand in = norm_rows(self, weights.ffn_norm, weights.gate_up, nullptr, self.rows->blocks);

@@ -22,12 +22,27 @@ void Model::write_heads(Thread& self, std::int32_t layer) {
   threads_.barrier();
 }
 
+// The keys and values of the last layer are written: nothing more of the other rows is needed.  Rows
+// move up, so few that one thread moves them.
+void Model::keep_wanted(Thread& self) {
+  if (self.index == 0) {
+    for (std::size_t to = 0; to < rows_.logits_rows.size(); ++to) {
+      const std::int64_t from = rows_.logits_rows[to], at = std::int64_t(to);
+      std::copy_n(hidden_.data() + from * shape_.hidden_size, shape_.hidden_size,
+                  hidden_.data() + at * shape_.hidden_size);
+      std::copy_n(qkv_.data() + from * qkv_stride_, shape_.q_width(), qkv_.data() + at * qkv_stride_);
+    }
+  }
+  self.rows = &wanted_;
+  threads_.barrier();
+}
+
 // Attention, whose tasks go to whoever is free, and its projection into the residual stream.
 void Model::attend(Thread& self, std::int32_t layer) {
   const LayerWeights& weights = weights_->layers[std::size_t(layer)];
-  const bool is_whole = self.rows == &rows_;
-  const AttentionPlan& plan =
-      is_whole ? plans_[std::size_t(layer_plan_[std::size_t(layer)])] : wanted_plan_;
+  const AttentionPlan& plan = self.rows == &wanted_
+                                  ? wanted_plan_
+                                  : plans_[std::size_t(layer_plan_[std::size_t(layer)])];
   const KvAttentionArgs args{qkv_.data(),
                              attended_.data(),
                              kv_pool_.layer(layer),
