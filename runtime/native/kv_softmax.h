@@ -38,7 +38,7 @@ inline bool has_nan(const float* scores, int num_tiles) {
 // the positions first .. end - 1; of tiles without a bit in `masked`, all.
 template <class Rows>
 void softmax_row(const Rows& tile, const Chunk<Rows::kTiles>& chunk, int row, uint32_t masked,
-                int32_t first, int32_t end) {
+                 int32_t first, int32_t end) {
   using Pairs = typename Rows::Pairs;
   const int num_tiles = Rows::kTiles > kChunkTiles ? (chunk.num_tiles + 1) / 2 * 2 : Rows::kTiles;
   const bool is_special = tile.softcap != 0 || chunk.key_scales[0] != nullptr;
@@ -109,7 +109,7 @@ struct Mask {
 
 template <int TILES>
 inline Mask<TILES> mask_of(const KvAttentionArgs& args, const KvAttentionTask& task,
-                             const Chunk<TILES>& chunk) {
+                            const Chunk<TILES>& chunk) {
   Mask<TILES> mask;
   mask.tiles = 0;
   mask.first_position = task.first_position;

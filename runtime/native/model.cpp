@@ -93,7 +93,6 @@ void Model::plan_attention() {
     plans_[index].make(rows_, kv_pool_.layout(), shape_.num_heads, plan_windows_[index]);
     num_floats = std::max(num_floats, plans_[index].num_partial_floats());
   }
-  has_wanted_ = wanted_.take_wanted(rows_);
   wanted_plan_.make(wanted_, kv_pool_.layout(), shape_.num_heads, shape_.windows.back());
   num_floats = std::max(num_floats, wanted_plan_.num_partial_floats());
   if (std::size_t(num_floats) > partials_.size()) partials_.resize(std::size_t(num_floats));
@@ -106,6 +105,7 @@ void Model::step(const StepArrays& arrays) {
   if (arrays.num_tokens > kMaxBatchTokens) throw std::invalid_argument("too many tokens in a step");
   rows_.take(arrays, {shape_.vocab_size, kv_pool_.num_blocks(), kv_pool_.layout().block_size,
                       shape_.max_context_tokens, has_bulk_});
+  has_wanted_ = wanted_.take_wanted(rows_);
   best_.assign(rows_.logits_rows.size(), {-INFINITY, -1, 0});
   if (arrays.num_tokens == 0) return;
   reserve(arrays.num_tokens, arrays.num_logits_rows);
