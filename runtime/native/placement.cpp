@@ -12,29 +12,45 @@ Placement::Placement(std::size_t num_threads) : cores_(num_threads) {
 
 #ifdef __linux__
 
+void Placement::note(std::size_t thread) {
+  cores_[thread].store(sched_getcpu(), std::memory_order_relaxed);
+}
+
 void Placement::settle(std::size_t thread) {
-  const int core = sched_getcpu();
-  cores_[thread].store(core, std::memory_order_relaxed);
-  bool shared = false;
-  for (std::size_t other = 0; other < thread; ++other) {
-    shared |= cores_[other].load(std::memory_order_relaxed) == core;
+  note(thread);
+  leave(thread, thread);
+}
+
+void Placement::part(std::size_t thread) { leave(thread, cores_.size()); }
+
+// Whether one of the first `num_others` threads, other than `thread`, stood on `core` last.
+bool Placement::is_taken(int core, std::size_t thread, std::size_t num_others) const {
+  for (std::size_t other = 0; other < num_others; ++other) {
+    if (other != thread && cores_[other].load(std::memory_order_relaxed) == core) return true;
   }
+  return false;
+}
+
+void Placement::leave(std::size_t thread, std::size_t num_others) {
+  const int core = sched_getcpu();
   cpu_set_t allowed;
-  if (!shared || core < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (core < 0 || !is_taken(core, thread, num_others)) return;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   cpu_set_t free = allowed;
-  for (std::size_t other = 0; other < thread; ++other) {
-    const int taken = cores_[other].load(std::memory_order_relaxed);
-    if (taken >= 0 && taken < CPU_SETSIZE) CPU_CLR(std::size_t(taken), &free);
+  for (int other = 0; other < CPU_SETSIZE; ++other) {
+    if (is_taken(other, thread, num_others)) CPU_CLR(std::size_t(other), &free);
   }
   if (CPU_COUNT(&free) == 0) return;
   if (sched_setaffinity(0, sizeof free, &free) != 0) return;  // moves this thread at once
-  cores_[thread].store(sched_getcpu(), std::memory_order_relaxed);
+  note(thread);
   sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 #else
 
 void Placement::settle(std::size_t) {}
+void Placement::note(std::size_t) {}
+void Placement::part(std::size_t) {}
 
 #endif
 

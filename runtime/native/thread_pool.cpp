@@ -13,7 +13,10 @@ constexpr std::chrono::microseconds kBarrierSpin{20}, kBarrierYield{2000};
 // Whoever gets the core and keeps it longer does not belong to us: a step would lose that much at every
 // barrier.  A thread that sleeps gets its core back when it is woken, so for a while all do.
 constexpr std::chrono::microseconds kLongYield{500}, kCrowded{50'000};
+constexpr std::chrono::microseconds kGiveWay{2000}, kNobody{10};
 constexpr int kPausesPerLook = 32;
+
+thread_local std::size_t this_thread = 0;  // its index in the pool that it computes for
 
 void pause() {
 #if defined(__x86_64__)
@@ -53,6 +56,24 @@ bool yield(std::atomic<Clock::rep>& crowded_until, const Done& done) {
     last = now;
   }
   return done();
+}
+
+// Before a step: whoever waits for this core has it, kGiveWay at most.  Put off its core in the middle
+// of a step a thread holds up all the others, so what takes one core then costs as much of every core.
+void give_way(std::atomic<Clock::rep>& crowded_until) {
+  const auto start = Clock::now();
+  if (start.time_since_epoch().count() < crowded_until.load(std::memory_order_relaxed)) return;
+  for (auto last = start;;) {
+    std::this_thread::yield();
+    const auto now = Clock::now();
+    if (now - start > kGiveWay) {
+      const auto until = now + std::chrono::duration_cast<Clock::duration>(kCrowded);
+      crowded_until.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+      return;
+    }
+    if (now - last < kNobody) return;
+    last = now;
+  }
 }
 
 // Sleeps until `done`.  The waker changes what `done` reads and then looks at `num_parked`; here
@@ -103,14 +124,17 @@ void ThreadPool::run_all(const Body& body) {
   const std::lock_guard<std::mutex> call(calls_);
   if (workers_.empty()) return body(0, 1);
   body_ = &body;
+  this_thread = 0;
   placement_.settle(0);
   publish();
+  give_way(crowded_until_);
   body(0, num_threads());
   barrier();
 }
 
 void ThreadPool::barrier() {
   if (workers_.empty()) return;
+  placement_.note(this_thread);
   const std::uint64_t meeting = meeting_.load(std::memory_order_relaxed);
   if (num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads()) {
     num_arrived_.store(0, std::memory_order_relaxed);
@@ -119,7 +143,9 @@ void ThreadPool::barrier() {
     return;
   }
   const auto met = [&] { return meeting_.load() != meeting; };
-  if ((may_spin_ && spin(kBarrierSpin, met)) || yield(crowded_until_, met)) return;
+  if (may_spin_ && spin(kBarrierSpin, met)) return;
+  placement_.part(this_thread);
+  if (yield(crowded_until_, met)) return;
   park(mutex_, meet_, num_parked_at_barrier_, met);
 }
 
@@ -132,9 +158,11 @@ std::uint64_t ThreadPool::next_job(std::uint64_t seen) {
 }
 
 void ThreadPool::work(std::size_t thread) {
+  this_thread = thread;
   // A thread joins every job, so job_ cannot pass one by while it is away.
   for (std::uint64_t seen = next_job(0); !stopping_.load(); seen = next_job(seen)) {
     placement_.settle(thread);
+    give_way(crowded_until_);
     (*body_)(thread, num_threads());
     barrier();
   }
