@@ -18,13 +18,15 @@ from typing import Any, Final
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from gateway.direct import DIRECT, Direct, writer_at_once
 from gateway.malformed import OPENING_BYTES, malformed_answer
 from gateway.streaming import SLOW_READER
-from gateway.tls_connection import READ_BYTES, Handshakes, TlsConnection
+from gateway.tls_connection import READ_BYTES, Handshakes, TlsConnection, TlsTransport
 
 HEADER_DEADLINE_S: Final = 10.0  # from the connection, or the first byte, to the last header
 HANDSHAKE_DEADLINE_S: Final = 10.0  # of TLS
@@ -44,12 +46,15 @@ class BoundedProtocol(H11Protocol):
     header_deadline_s = HEADER_DEADLINE_S
     reader_stall_s = READER_STALL_S
     max_connections = MAX_CONNECTIONS
+    conn: "_StreamingConnection"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.app = self._directly(self.app)
         self.conn = _StreamingConnection(h11.SERVER)
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._write_at_once: Callable[[bytes], None]
         self._opening = b""  # the first bytes of the latest request
         self.idle_since_s = time.monotonic()  # uvloop's clock counts milliseconds
 
@@ -61,6 +66,10 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if isinstance(transport, TlsTransport):
+            self._write_at_once = transport.write_at_once
+        else:
+            self._write_at_once = writer_at_once(transport)
         transport.set_write_buffer_limits(high=WAITING_BYTES)
         self._watch()
         if len(self.connections) > self.max_connections:
@@ -117,6 +126,27 @@ class BoundedProtocol(H11Protocol):
     def cut(self) -> None:
         self.transport.abort()
 
+    def _directly(self, app: ASGIApp) -> ASGIApp:
+        """`app`, whose answers' events need not pass uvicorn's coroutines."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, DIRECT: self._direct()}, receive, send)
+
+        return serve
+
+    def _direct(self) -> Direct:
+        """For the answer to the request that is read now."""
+        cycle, conn, flow, write = self.cycle, self.conn, self.flow, self._write_at_once
+
+        def is_ready() -> bool:
+            return (
+                conn.is_in_chunks
+                and cycle.response_started
+                and not (cycle.response_complete or cycle.disconnected or flow.write_paused)
+            )
+
+        return Direct(is_ready, lambda data: write(framed(data)))
+
     def _watch(self) -> None:
         """The deadline runs from the first idle byte, and no further byte moves it."""
         if not self.is_idle:
@@ -166,13 +196,23 @@ class _StreamingConnection(h11.Connection):
 
     _is_chunked = False
 
+    @property
+    def is_in_chunks(self) -> bool:
+        """An answer's body is being sent, in chunks."""
+        return self._is_chunked and self.our_state is h11.SEND_BODY
+
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
-        if type(event) is h11.Data and self._is_chunked and self.our_state is h11.SEND_BODY:
-            return b"%x\r\n%b\r\n" % (len(event.data), event.data) if event.data else b""
+        if type(event) is h11.Data and self.is_in_chunks:
+            return framed(event.data)
         sent = super().send(event)
         if type(event) is h11.Response:
             self._is_chunked = b"\r\ntransfer-encoding: chunked\r\n" in (sent or b"").lower()
         return sent
+
+
+def framed(data: bytes) -> bytes:
+    """One chunk; none of no bytes, which would end the body.  [RFC 9112 sec. 7.1]"""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 class PatientProtocol(BoundedProtocol):

@@ -1,6 +1,7 @@
 """How does the answer of one dispatched call reach its client, event by event?
 
-Nothing is buffered: an event goes out when its chunk opened, and `[DONE]` when the final one has.
+Nothing is buffered: an event goes out when its chunk opened, and `[DONE]` when the final one has;
+where the client has room it goes out in the callback in which it came. [docs/decisions/0036]
 Usage and times are read on the way past. The exchange ends with the client, with the deadline, with
 a worker that neither sends anything nor attests any more, or with its own final chunk.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gateway import sse
 from gateway.calls import MALFORMED, MAX_ANSWER_BYTES, Call, EventUse, too_large_an_answer
 from gateway.deadline import Deadline
+from gateway.direct import Direct, DirectSlot
 from gateway.faults import describe_fault
 from gateway.observe import RequestTrace
 from gateway.problems import GatewayError
@@ -43,6 +45,9 @@ class Exchange:
         self._deadline = Deadline(relay.deadline_s, relay.drain)
         self._silence: SilenceWatch | None = None
         self._ticket: Ticket | None = None
+        self._splitter = sse.EventSplitter()
+        self._last = b""  # the event that ends the stream
+        self.slot = DirectSlot()
 
     def begin(self, sealed: SealedExchange) -> None:
         self._sealed = sealed
@@ -126,32 +131,48 @@ class Exchange:
             self._relay.directory.succeeded(self._node)
 
     async def _checked_events(self) -> AsyncGenerator[bytes, None]:
-        splitter, last = sse.EventSplitter(), b""
-        sealed = self._begun()
+        sealed, direct = self._begun(), self.slot.direct
+        if direct is not None:
+            sealed.divert(partial(self._pass_on, direct), is_ready=direct.is_ready)
         while (piece := await self.run(sealed.read())) is not None:
-            now_ns = self._relay.clocks.monotonic_ns()
-            out = b""
-            for event in self._split(splitter, piece):
-                match self._read_event(event, now_ns):
-                    case EventUse.PASS:
-                        out += event
-                    case EventUse.END:
-                        last = event
-            if out:
-                self._note_first_token(now_ns)
+            if out := self._checked(piece):
                 yield out
-        if splitter.has_partial_event or not (last or self._trace.facts.error_code):
+        if self._splitter.has_partial_event or not (self._last or self._trace.facts.error_code):
             raise truncated()
-        if last:
-            yield last
+        if self._last:
+            yield self._last
+
+    def _pass_on(self, direct: Direct, piece: bytes) -> None:
+        """While `read` waits. Raises: GatewayError."""
+        if self._silence is not None:
+            self._silence.heard()
+        if out := self._checked(piece):
+            direct.write(out)
+
+    def _checked(self, piece: bytes) -> bytes:
+        """The events that the client gets of it; none is held back but the last.
+
+        Raises: GatewayError.
+        """
+        now_ns = self._relay.clocks.monotonic_ns()
+        out = b""
+        for event in self._split(piece):
+            match self._read_event(event, now_ns):
+                case EventUse.PASS:
+                    out += event
+                case EventUse.END:
+                    self._last = event
+        if out:
+            self._note_first_token(now_ns)
+        return out
 
     def _note_first_token(self, now_ns: int) -> None:
         if self._ticket is not None and self._trace.timeline.chunks:
             self._ticket.first_token(now_ns)
 
-    def _split(self, splitter: sse.EventSplitter, piece: bytes) -> list[bytes]:
+    def _split(self, piece: bytes) -> list[bytes]:
         try:
-            return splitter.feed(piece)
+            return self._splitter.feed(piece)
         except sse.EventTooLargeError:
             raise too_large_an_answer() from None
 

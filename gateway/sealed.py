@@ -161,6 +161,17 @@ class SealedExchange:
             return None
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def divert(self, take: Callable[[bytes], None], *, is_ready: Callable[[], bool]) -> None:
+        """From now on `take` gets the content that comes while `read` waits, where `is_ready`;
+        `read` raises what it raises.
+        """
+
+        def take_data(data: bytes) -> None:
+            for piece in self._open(data):
+                take(piece)
+
+        self._response.divert(take_data, is_ready=is_ready)
+
     async def content(self) -> AsyncGenerator[bytes, None]:
         """The same until the end. Raises: as `read`."""
         while (piece := await self.read()) is not None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from attestation.channel.padding import pad_events
 from gateway import sse
+from gateway.direct import DIRECT
 from gateway.doors.inner import door_of
 
 CADENCE_S: Final = 0.05
@@ -29,6 +30,8 @@ class StreamShaper:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_sealed = scope["type"] == "http" and door_of(scope) is not None
+        if is_sealed or self._has_cadence:
+            scope.pop(DIRECT, None)
         if scope["type"] == "http" and self._has_cadence:
             async with _Cadence(send) as cadence:
                 await self._app(scope, receive, cadence.send)

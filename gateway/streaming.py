@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.direct import DirectSlot
 from gateway.problems import GatewayError
 
 T = TypeVar("T")
@@ -23,7 +24,8 @@ class StreamedBody(Response):
 
     `on_close` runs in every case, also when the source was never started; closing a generator
     that never ran does not run its `finally`. `on_slow_reader` runs before it when the server cut
-    the connection because nobody read.
+    the connection because nobody read. A source with a slot learns of a direct way once its answer
+    has begun.
     """
 
     def __init__(
@@ -33,18 +35,20 @@ class StreamedBody(Response):
         on_close: Callable[[], Awaitable[None]],
         media_type: str,
         on_slow_reader: Callable[[], None] = lambda: None,
+        slot: DirectSlot | None = None,
     ) -> None:
         # Response.__init__ would set a content-length for an empty body
         self.source = source
         self.on_close = on_close
         self.on_slow_reader = on_slow_reader
+        self.slot = slot
         self.status_code = 200
         self.media_type = media_type
         self.background = None
         self.init_headers({"cache-control": "no-store"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sender = asyncio.ensure_future(self._send_all(send))
+        sender = asyncio.ensure_future(self._send_all(scope, send))
         watcher = asyncio.ensure_future(disconnected(receive))
         try:
             await asyncio.wait({sender, watcher}, return_when=asyncio.FIRST_COMPLETED)
@@ -62,7 +66,7 @@ class StreamedBody(Response):
         if sender.done() and not sender.cancelled():
             sender.result()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         await send(
             {
                 "type": "http.response.start",
@@ -70,6 +74,8 @@ class StreamedBody(Response):
                 "headers": self.raw_headers,
             }
         )
+        if self.slot is not None:
+            self.slot.fill(scope)
         async for chunk in self.source:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

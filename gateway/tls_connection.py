@@ -7,8 +7,11 @@ its connections has a buffer for reading; here all connections of a server share
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
+
+from gateway.direct import writer_at_once
 
 READ_BYTES: Final = 64 * 1024  # at once; four records
 _TAKEN_BYTES: Final = 16 * 1024  # of our last words, by a client that is given more time for them
@@ -54,11 +57,13 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._num_waiting = 0  # bytes that the client had not taken when the timer was set
         self.transport: asyncio.Transport
+        self._send: Callable[[bytes], None]
 
     # -- for the event loop ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
+        self._send = writer_at_once(transport)
         self._handshakes.begin(self)
         self._limit(self._handshake_s)
 
@@ -102,10 +107,15 @@ class TlsConnection(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         if not data or self.is_closing:
             return
-        num_bytes = self.ssl.write(data)
-        while num_bytes < len(data):
-            num_bytes += self.ssl.write(memoryview(data)[num_bytes:])
+        self._seal(data)
         self.transport.write(self._outgoing.read())
+
+    def write_at_once(self, data: bytes) -> None:
+        """The same, without waiting for the end of the loop's turn."""
+        if not data or self.is_closing:
+            return
+        self._seal(data)
+        self._send(self._outgoing.read())
 
     def pause_reading(self) -> None:
         """What has come is held back: a buffer of it at most."""
@@ -135,6 +145,11 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.transport.close()
 
     # ----------------------------------------------------------------------------------------
+
+    def _seal(self, data: bytes) -> None:
+        num_bytes = self.ssl.write(data)
+        while num_bytes < len(data):
+            num_bytes += self.ssl.write(memoryview(data)[num_bytes:])
 
     def _shake_hands(self) -> None:
         try:
@@ -233,7 +248,7 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self._below = connection.transport
-        self.write = connection.write  # type: ignore[assignment,method-assign]  # of each event
+        self.write_at_once = connection.write_at_once
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         match name:
@@ -248,6 +263,9 @@ class TlsTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._connection.is_closing
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        self._connection.write(data)
 
     def close(self) -> None:
         self._connection.close()

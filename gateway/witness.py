@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.direct import DIRECT, Direct
 from gateway.edge import AnswerWithheld
 from gateway.problems import RECEIPT_ID, REFUSAL, GatewayError, response_for
 from gateway.receipts import HEADER, RECEIPT, OpenReceipt, ReceiptBook
@@ -37,6 +38,9 @@ class Witness:
             return
         receipt = scope[RECEIPT] = self._book.open(scope["path"])
         sight = _Sight(scope, receive, send, receipt=receipt, book=self._book)
+        direct: Direct | None = scope.get(DIRECT)
+        if direct is not None:
+            scope[DIRECT] = direct.through(sight.noted)
         try:
             await self._app(scope, sight.receive, sight.send)
         except AnswerWithheld:
@@ -83,6 +87,12 @@ class _Sight:
         else:
             await self._send(message)
 
+    def noted(self, body: bytes) -> bytes:
+        """A piece that the client gets."""
+        self._receipt.response_hash.update(body)
+        self._receipt.bytes_sent += len(body)
+        return body
+
     def close(self) -> None:
         """Idempotent: the end of the body closes it, else the end of the request."""
         if not self._is_closed:
@@ -109,8 +119,7 @@ class _Sight:
         body, has_more = message.get("body", b""), message.get("more_body", False)
         if body:
             await self._send(message if has_more else {**message, "more_body": True})
-            self._receipt.response_hash.update(body)
-            self._receipt.bytes_sent += len(body)
+            self.noted(body)
         if not has_more:
             self._receipt.is_response_whole = True
             self.close()

@@ -37,6 +37,12 @@ class WorkerResponse:
         """What has come since, at least one byte; None at the end. Raises: WorkerGone."""
         return await self._connection.read()
 
+    def divert(self, take: Callable[[bytes], None], *, is_ready: Callable[[], bool]) -> None:
+        """From now on `take` gets what comes while `read` waits, where `is_ready`; `read` raises
+        what it raises.
+        """
+        self._connection.divert(take, is_ready)
+
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Raises: WorkerGone."""
         while (piece := await self.read()) is not None:
@@ -143,6 +149,9 @@ class _Connection(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[bytes], None] | None = None
+        self._is_ready: Callable[[], bool] = lambda: False
+        self._fault: Exception | None = None  # of who took
         self._expiry: asyncio.TimerHandle | None = None
 
     # -- for whoever asks --------------------------------------------------------------------
@@ -175,6 +184,8 @@ class _Connection(asyncio.Protocol):
     async def read(self) -> bytes | None:
         """Raises: WorkerGone."""
         while not self._pieces:
+            if self._fault is not None:
+                raise self._fault
             if self._reader is not None and self._reader.is_complete:
                 return None
             await self._more()
@@ -184,10 +195,14 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def divert(self, take: Callable[[bytes], None], is_ready: Callable[[], bool]) -> None:
+        self._take, self._is_ready = take, is_ready
+
     def rest(self) -> bool:
         """Between two requests; False where there cannot be another."""
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._take = self._reader, None, None
         is_read = reader is not None and reader.may_follow and not self._pieces
+        is_read = is_read and self._fault is None
         if self._is_lost or self._is_early or not is_read:
             return False
         self._expiry = self._loop.call_later(_KEEP_ALIVE_S, self.abort)
@@ -202,7 +217,7 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """What has come is not read any more."""
-        self._pieces, self._reader = [], None
+        self._pieces, self._reader, self._take = [], None, None
         self._lose()
 
     # -- for the event loop ------------------------------------------------------------------
@@ -222,6 +237,9 @@ class _Connection(asyncio.Protocol):
             pieces = self._reader.feed(data)
         except MalformedResponse:
             self._lose()
+            return
+        if self._take is not None and self._is_awaited() and self._is_ready():
+            self._hand_over(pieces, self._take)
             return
         self._pieces += pieces
         self._num_held += sum(map(len, pieces))
@@ -250,6 +268,19 @@ class _Connection(asyncio.Protocol):
         self._on_lost(self)
         if self._transport is not None:
             self._transport.abort()
+
+    def _is_awaited(self) -> bool:
+        """Whoever reads has passed on all that came before."""
+        return self._waiter is not None and not self._waiter.done()
+
+    def _hand_over(self, pieces: list[bytes], take: Callable[[bytes], None]) -> None:
+        try:
+            for piece in pieces:
+                take(piece)
+        except Exception as err:  # whoever reads is told
+            self._fault = err
+        if self._fault is not None or (self._reader is not None and self._reader.is_complete):
+            self._notify()
 
     def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():

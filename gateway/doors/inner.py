@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from starlette.types import Message, Receive, Scope
 
 from attestation.channel import bhttp
+from gateway.direct import DIRECT
 
 _DOOR: Final = "starshade.door"
 _HAS_PRINCIPAL: Final = "starshade.has_principal"  # in an ASGI scope
@@ -23,8 +24,10 @@ def door_of(scope: Scope) -> str | None:
 
 
 def marked(scope: Scope, door: str) -> Scope:
-    """The same scope, known to have come through `door`."""
-    return {**scope, "extensions": {**(scope.get("extensions") or {}), _DOOR: door}}
+    """The same scope, known to have come through `door`, where every answer is sealed."""
+    inner = {**scope, "extensions": {**(scope.get("extensions") or {}), _DOOR: door}}
+    inner.pop(DIRECT, None)
+    return inner
 
 
 def note_principal(scope: Scope) -> None:

@@ -90,7 +90,12 @@ async def _answer(
     opening = services.relay.open(call, principal, trace, pins=pins)
     exchange = await until_disconnected(request.receive, opening)
     if call.is_streamed:
-        body = StreamedBody(exchange.events(), on_close=exchange.aclose, media_type=sse.MEDIA_TYPE)
+        body = StreamedBody(
+            exchange.events(),
+            on_close=exchange.aclose,
+            media_type=sse.MEDIA_TYPE,
+            slot=exchange.slot,
+        )
         body.headers.update(limits)
         return traced(body, trace)
     try:

@@ -32,6 +32,7 @@ from attestation.errors import AttestationError
 from attestation.keyset import ReceiptKey
 from attestation.model import parse_nonce
 from gateway.channel_keys import ChannelKeys
+from gateway.direct import DirectSlot
 from gateway.doors.opening import refusal, sealed_date
 from gateway.drain import drain_on_signals
 from gateway.edge import FaultBarrier, gateway_error_response, http_error_response
@@ -209,8 +210,12 @@ class WorkerApp:
             state.keys.require_new(opened.key_id, opened.enc, date=date)
             responding = self._respond(ready.service, message)
             response = await until_disconnected(request.receive, responding)
+        slot = DirectSlot()
         return StreamedBody(
-            opened.seal(response), on_close=response.body.aclose, media_type=opened.media_type
+            opened.seal(response, slot),
+            on_close=response.body.aclose,
+            media_type=opened.media_type,
+            slot=slot,
         )
 
     async def _healthz(self, _request: Request) -> Response:

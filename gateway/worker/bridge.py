@@ -65,7 +65,7 @@ class _Stop:
 
 
 _Command: TypeAlias = _Add | _Abort | _Stop
-_Event: TypeAlias = _Accepted | Delta | GatewayError
+_Event: TypeAlias = _Accepted | Delta | Exception
 _Outbox: TypeAlias = list[tuple[str, _Event | Advance]]
 
 
@@ -82,6 +82,7 @@ class Generation:
         self._pending: deque[_Event] = deque()
         self._max_pending = max_pending
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[Delta], bool] | None = None
         self._is_over = False
 
     async def __aenter__(self) -> "Generation":
@@ -106,8 +107,20 @@ class Generation:
                     self._is_over = True
                 yield event
 
+    def divert(self, take: Callable[[Delta], bool]) -> None:
+        """From now on `take` is offered each delta that comes while `deltas` waits, in the callback
+        in which it comes. Where it returns False, `deltas` gives it; what it raises, that raises.
+        """
+        self._take = take
+
     def deliver(self, event: _Event) -> bool:
         """Called on the loop. False when the reader is too far behind; the stream is then over."""
+        if self._take is not None and isinstance(event, Delta) and self._is_awaited():
+            try:
+                if self._take(event):
+                    return True
+            except Exception as err:  # whoever reads is told, and no other reader
+                event = err
         is_behind = len(self._pending) >= self._max_pending
         if is_behind:
             self._pending.clear()
@@ -117,12 +130,16 @@ class Generation:
             self._waiter.set_result(None)
         return not is_behind
 
+    def _is_awaited(self) -> bool:
+        """Whoever reads has passed on all that came before."""
+        return self._waiter is not None and not self._waiter.done()
+
     async def _next(self) -> _Event:
         while not self._pending:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         event = self._pending.popleft()
-        if isinstance(event, GatewayError):
+        if isinstance(event, Exception):
             self._is_over = True
             raise event
         return event

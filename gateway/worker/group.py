@@ -5,7 +5,8 @@ own generations only: what waits for it is bounded, as for a single one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.problems import GatewayError
@@ -38,6 +39,11 @@ class GenerationGroup:
     async def __aexit__(self, *_: object) -> None:
         for generation in self._generations:
             await generation.__aexit__()
+
+    def divert(self, take: Callable[[int, Delta], bool]) -> None:
+        """As `Generation.divert`, where there is one; several wait for each other in `deltas`."""
+        if len(self._generations) == 1:
+            self._generations[0].divert(partial(take, 0))
 
     async def deltas(self) -> AsyncIterator[tuple[int, Delta]]:
         """(index, delta), until each has had its finishing one. Raises: GatewayError."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from gateway.direct import DirectSlot
 from gateway.endpoints import ENDPOINTS
 from gateway.faults import describe_fault
 from gateway.problems import GatewayError, openai_body
@@ -42,6 +43,7 @@ class InnerResponse:
     media_type: str
     body: AsyncGenerator[bytes, None] = field(repr=False)
     fields: tuple[tuple[str, str], ...] = ()  # besides its media type
+    slot: DirectSlot = field(default_factory=DirectSlot)  # for a body that can use it
 
 
 class InnerService(Protocol):

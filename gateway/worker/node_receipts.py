@@ -22,6 +22,7 @@ from attestation.receipt import MAX_TEXT_CHARS, Outcome, Receipt, receipt_key, s
 from attestation.sampling import sampling_digest
 from gateway import sse
 from gateway.calls import MALFORMED
+from gateway.direct import DirectSlot
 from gateway.problems import GatewayError
 from gateway.schemas.wire import parse_object
 from gateway.worker.inner import (
@@ -159,7 +160,7 @@ class _Open:
             return "cancelled"
         return "complete" if self.error_code is None else "failed"
 
-    def note(self, data: bytes) -> None:
+    def noted(self, data: bytes) -> bytes:
         """One piece of the answer, as it is handed to be sealed."""
         self.response_hash.update(data)
         self.bytes_sent += len(data)
@@ -168,6 +169,7 @@ class _Open:
                 self.error_code = _error_code(sse.event_data(data.split(b"\n\n", 1)[0]))
             elif self.status >= 400:
                 self.error_code = _error_code(data[:MAX_ERROR_BYTES])
+        return data
 
 
 class _Witnessed:
@@ -188,9 +190,10 @@ class _Witnessed:
         opened.status = response.status
         opened.is_streamed = response.media_type.startswith(sse.MEDIA_TYPE)
         opened.response_hash = hashlib.sha256()
-        body = self._watched(response.body, opened)
+        slot = DirectSlot()
+        body = self._watched(response, opened, slot)
         await anext(body)  # begun, so that closing it closes what is behind it
-        return replace(response, body=body, fields=((FIELD, opened.id),))
+        return replace(response, body=body, fields=((FIELD, opened.id),), slot=slot)
 
     async def _respond(self, request: InnerRequest) -> InnerResponse:
         try:
@@ -201,18 +204,18 @@ class _Witnessed:
             return response
 
     async def _watched(
-        self, body: AsyncGenerator[bytes, None], opened: _Open
+        self, response: InnerResponse, opened: _Open, slot: DirectSlot
     ) -> AsyncGenerator[bytes, None]:
         """First an empty item. Signed before the end is sealed, however it ends."""
         try:
             yield b""
-            async for data in body:
-                opened.note(data)
-                yield data
+            async for data in response.body:
+                yield opened.noted(data)
+                response.slot.fill_through(slot, opened.noted)
             opened.is_whole = True
         finally:
             self._receipts.close(opened, weights_sha256=self._weights_sha256)
-            await body.aclose()
+            await response.body.aclose()
 
     def _find(self, receipt_id: str) -> InnerResponse:
         try:

@@ -26,6 +26,7 @@ from attestation.channel import (
 )
 from attestation.channel.padding import pad_events, padding_for
 from gateway import sse
+from gateway.direct import DirectSlot
 from gateway.doors.opening import WholeBody, open_body, refusal
 from gateway.problems import GatewayError
 from gateway.worker.inner import InnerResponse
@@ -39,7 +40,7 @@ class OpenedRequest:
     key_id: int
     enc: bytes = field(repr=False)
     media_type: str
-    seal: Callable[[InnerResponse], AsyncGenerator[bytes, None]] = field(repr=False)
+    seal: Callable[[InnerResponse, DirectSlot], AsyncGenerator[bytes, None]] = field(repr=False)
 
 
 async def open_request(
@@ -91,23 +92,28 @@ async def _open_plain(
 
 
 async def _seal_chunked(
-    sealer: ResponseSealer, response: InnerResponse
+    sealer: ResponseSealer, response: InnerResponse, slot: DirectSlot
 ) -> AsyncGenerator[bytes, None]:
     """A stream as it is made; an exception leaves no final chunk."""
     if not response.media_type.startswith(sse.MEDIA_TYPE):
-        async for data in _seal_whole(sealer.seal_message, response):
+        async for data in _seal_whole(sealer.seal_message, response, slot):
             yield data
         return
+
+    def sealed(data: bytes) -> bytes:
+        return sealer.seal_chunk(bhttp.serialize_content_chunk(pad_events(data)))
+
     head = bhttp.ResponseHead(status=response.status, fields=_fields(response))
     pending = sealer.start() + sealer.seal_chunk(bhttp.serialize_response_head(head))
     async for data in response.body:
-        yield pending + sealer.seal_chunk(bhttp.serialize_content_chunk(pad_events(data)))
+        yield pending + sealed(data)
         pending = b""
+        response.slot.fill_through(slot, sealed)  # now that the head is out
     yield pending + sealer.seal_chunk(bhttp.serialize_end()) + sealer.seal_final()
 
 
 async def _seal_whole(
-    seal: Callable[[bytes], bytes], response: InnerResponse
+    seal: Callable[[bytes], bytes], response: InnerResponse, _slot: DirectSlot
 ) -> AsyncGenerator[bytes, None]:
     content = b"".join([data async for data in response.body])
     whole = bhttp.Response(status=response.status, fields=_fields(response), content=content)

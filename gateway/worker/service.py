@@ -14,6 +14,7 @@ from gateway import sse
 from gateway.calls import MAX_ANSWER_BYTES
 from gateway.chat_call import CHAT_PATH
 from gateway.completion_call import COMPLETIONS_PATH
+from gateway.direct import DirectSlot
 from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.facts import EngineFacts
 from gateway.problems import GatewayError
@@ -35,7 +36,7 @@ from gateway.worker.inner import (
 from gateway.worker.job import Job, ServedModel, WrittenAnswer
 from gateway.worker.outcome import Outcome, usage_of
 from gateway.worker.response_job import response_job
-from runtime import GenerationRequest, RequestRejected, SamplingParams, TokenLogprobs
+from runtime import Delta, GenerationRequest, RequestRejected, SamplingParams, TokenLogprobs
 from runtime.sampling import SEED_BITS
 
 JobMaker = Callable[[ServedModel, InnerRequest], Awaitable[Job]]
@@ -96,9 +97,10 @@ class EngineService:
         num = len(job.prompts) * job.num_answers
         outcomes = [Outcome(arrived_ns=self._clock_ns()) for _ in range(num)]
         if job.is_streamed:
-            body = self._events(job, group, outcomes, request)
+            slot = DirectSlot()
+            body = self._events(job, group, outcomes, request, slot)
             await anext(body)  # runs to the point where the engine has taken the request
-            return InnerResponse(status=200, media_type=sse.MEDIA_TYPE, body=body)
+            return InnerResponse(status=200, media_type=sse.MEDIA_TYPE, body=body, slot=slot)
         return await self._whole(job, group, outcomes, request)
 
     def _generations(self, job: Job, request: InnerRequest) -> list[Generation]:
@@ -137,12 +139,27 @@ class EngineService:
         return limit
 
     async def _events(
-        self, job: Job, group: GenerationGroup, outcomes: Sequence[Outcome], request: InnerRequest
+        self,
+        job: Job,
+        group: GenerationGroup,
+        outcomes: Sequence[Outcome],
+        request: InnerRequest,
+        slot: DirectSlot,
     ) -> AsyncGenerator[bytes, None]:
         """First an empty item once the engine accepted, then events until the writer's last."""
         shown, writer = self._model.spelling.shown, job.writer
+
+        def take(index: int, delta: Delta) -> bool:
+            direct = slot.direct
+            if direct is None or delta.finish_reason is not None or not direct.is_ready():
+                return False
+            if data := writer.delta(index, delta.text, shown(delta)):
+                direct.write(data)
+            return True
+
         try:
             async with group:
+                group.divert(take)
                 yield b""
                 yield writer.start()
                 try:

@@ -185,6 +185,58 @@ async def test_a_slow_reader_loses_its_stream_and_holds_up_nobody(
     assert len(engine.aborted) == 1
 
 
+async def test_a_delta_is_taken_in_its_callback_where_the_reader_waits(
+    bridge: EngineBridge,
+) -> None:
+    seen: list[tuple[str, Delta]] = []
+
+    def take(delta: Delta) -> bool:
+        if delta.finish_reason is None and len(seen) % 3 != 1:
+            seen.append(("taken", delta))
+            return True
+        return False
+
+    async with bridge.generate(request("a", max_tokens=20)) as generation:
+        generation.divert(take)
+        async for delta in generation.deltas():
+            seen.append(("given", delta))
+    alone = await collect(bridge, request("b", max_tokens=20))
+    assert [delta.token_ids for _, delta in seen] == [delta.token_ids for delta in alone]
+    assert {how for how, _ in seen} == {"taken", "given"}
+    assert (seen[-1][0], seen[-1][1].finish_reason) == ("given", "length")
+
+
+async def test_nothing_overtakes_a_reader_that_is_busy(bridge: EngineBridge) -> None:
+    taken: list[Delta] = []
+
+    def take(delta: Delta) -> bool:
+        taken.append(delta)
+        return delta.finish_reason is None
+
+    async with bridge.generate(request("busy", max_tokens=8)) as generation:
+        generation.divert(take)
+        deltas = generation.deltas()
+        assert await collect(bridge, request("other", max_tokens=20))  # nobody reads meanwhile
+        assert taken == []
+        assert len([delta async for delta in deltas]) == 8
+
+
+async def test_what_taking_raises_ends_its_own_stream_only(
+    bridge: EngineBridge, engine: CountingEngine
+) -> None:
+    def fail(_delta: Delta) -> bool:
+        raise KeyError("take")
+
+    other = asyncio.ensure_future(collect(bridge, request("other")))
+    async with bridge.generate(request("a", max_tokens=100)) as generation:
+        generation.divert(fail)
+        with pytest.raises(KeyError):
+            async for _ in generation.deltas():
+                pass
+    assert len(await other) == 5
+    await until(engine, NUM_BLOCKS)
+
+
 async def test_a_full_engine_refuses() -> None:
     engine = CountingEngine(max_waiting=1)
     bridge = EngineBridge(engine, loop=asyncio.get_running_loop())

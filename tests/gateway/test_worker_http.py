@@ -260,3 +260,54 @@ def test_nobody_there(tmp_path: Path, run: Callable[[Coroutine[None, None, None]
             assert not http._open
 
     run(ask())
+
+
+async def test_pieces_go_to_who_takes_them_while_the_reader_waits(tmp_path: Path) -> None:
+    taken: list[bytes] = []
+    is_ready = True
+    async with asked(tmp_path) as (peer, http):
+        peer.answer = STREAM + b"1\r\na\r\n"
+        response = await http.post("/", b"x", media_type="text/plain")
+        assert await response.read() == b"a"
+        response.divert(taken.append, is_ready=lambda: is_ready)
+        reading = asyncio.ensure_future(response.read())
+        await asyncio.sleep(0)
+        peer.writers[-1].write(b"1\r\nb\r\n1\r\nc\r\n")
+        await settled(lambda: taken == [b"b", b"c"])
+        assert not reading.done()
+        is_ready = False
+        peer.writers[-1].write(b"1\r\nd\r\n")
+        assert await reading == b"d"
+        is_ready = True
+        peer.writers[-1].write(b"1\r\ne\r\n")  # nobody waits: it is kept
+        await asyncio.sleep(0.05)
+        assert await response.read() == b"e"
+        reading = asyncio.ensure_future(response.read())
+        await asyncio.sleep(0)
+        peer.writers[-1].write(b"1\r\nf\r\n0\r\n\r\n")
+        assert await reading is None
+        http.release(response)
+        assert taken == [b"b", b"c", b"f"]
+        peer.answer = OK
+        assert await whole(http, await http.get("/")) == b"ok"
+        assert peer.num_connections == 1
+        assert taken == [b"b", b"c", b"f"]  # of the next answer nothing
+
+
+async def test_who_takes_may_fail_and_the_reader_is_told(tmp_path: Path) -> None:
+    def fail(_piece: bytes) -> None:
+        raise RuntimeError("no")
+
+    async with asked(tmp_path) as (peer, http):
+        peer.answer = STREAM
+        response = await http.post("/", b"x", media_type="text/plain")
+        response.divert(fail, is_ready=lambda: True)
+        reading = asyncio.ensure_future(response.read())
+        await asyncio.sleep(0)
+        peer.writers[-1].write(b"1\r\nb\r\n0\r\n\r\n")
+        with pytest.raises(RuntimeError):
+            await reading
+        http.release(response)
+        peer.answer = OK
+        assert await whole(http, await http.get("/")) == b"ok"
+        assert peer.num_connections == 2

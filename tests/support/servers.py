@@ -1,4 +1,4 @@
-"""How does a test run a real server?  uvicorn in a thread, on a Unix socket or on a TLS port."""
+"""How does a test run a real server?  Ours, in a thread, on a Unix socket or on a TLS port."""
 
 import asyncio
 import socket
@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 import uvicorn.server
 
+from gateway.connections import BoundedServer
 from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class ServerThread:
         uds: Path | None = None,
         context: ssl.SSLContext | None = None,
         drain_s: int = 5,
-        server: type[uvicorn.Server] = uvicorn.Server,
+        server: type[uvicorn.Server] = BoundedServer,
     ) -> None:
         self.app = app
         self.port = 0
