@@ -16,7 +16,7 @@ import httpx
 
 from attestation.channel import KeyConfig, bhttp, parse_key_configs
 from attestation.channel.bhttp import http_date
-from gateway.bench.http_target import Connection, Server, open_server
+from gateway.bench.http_connection import Connection, Server, open_server
 from gateway.bench.stub_engine import MODEL, stub_loader
 from gateway.config import StarshadeConfig, load_config
 from gateway.sealed import WorkerClient, open_exchange

@@ -1,119 +1,19 @@
 """How does a server behind HTTP answer the cases of `runtime.bench.serving`?
 
-A plain HTTP/1.1 client on asyncio streams: it shares the machine's cores with what it measures, so
-it does as little as it can. Connections are opened before the clock starts and kept over a run.
-[RFC 9112]
+Connections are opened before the clock starts and kept over a run.
 """
 
 import asyncio
 import json
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import uvloop
 
-from gateway.http1 import MalformedResponse, ResponseReader
+from gateway.bench.http_connection import Connection, HttpTargetError, Server
 from gateway.sse import DONE_DATA, EventSplitter, EventTooLargeError, event_data
 from runtime.bench.load import Job, LoadRun, Record
-from runtime.bench.report import NotMeasurable
-
-_TIMEOUT_S: Final = 600.0
-_READ_BYTES: Final = 1 << 16
-_MAX_BODY_BYTES: Final = 1 << 26
-_PORTS: Final = {"http": 80, "https": 443}
-
-
-class HttpTargetError(NotMeasurable):
-    """The server cannot be asked, or its answer is no answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """Where it is and how it is asked."""
-
-    url: SplitResult
-    context: ssl.SSLContext | None
-    api_key: str | None = field(default=None, repr=False)
-
-    @property
-    def port(self) -> int:
-        return self.url.port or _PORTS[self.url.scheme]
-
-    async def connect(self) -> "Connection":
-        """Raises: HttpTargetError."""
-        try:
-            reader, writer = await asyncio.open_connection(
-                self.url.hostname, self.port, ssl=self.context
-            )
-        except OSError as err:
-            raise HttpTargetError(f"no connection: {type(err).__name__}") from err
-        return Connection(self, reader, writer)
-
-
-def open_server(url: str, *, ca: Path | None, api_key: str | None) -> Server:
-    """Raises: HttpTargetError for a URL that is not http or https."""
-    parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise HttpTargetError("the URL is not http:// or https://")
-    context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
-    return Server(url=parts, context=context, api_key=api_key)
-
-
-class Connection:
-    """One kept connection; one request at a time."""
-
-    def __init__(
-        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._server = server
-        self._reader = reader
-        self._writer = writer
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the server, as far as it has said, still listens."""
-        return not (self._writer.is_closing() or self._reader.at_eof())
-
-    def close(self) -> None:
-        """Without a goodbye: a server that stopped reading would be waited for."""
-        self._writer.transport.abort()
-
-    async def request(self, method: str, path: str, body: bytes = b"") -> AsyncIterator[bytes]:
-        """The parts of the answer's body as they come. Raises: HttpTargetError."""
-        url = self._server.url
-        head = [f"{method} {url.path.rstrip('/')}{path} HTTP/1.1"]
-        head += [f"Host: {url.hostname}:{self._server.port}", "Accept: */*"]
-        if body:
-            head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        if self._server.api_key:
-            head += [f"Authorization: Bearer {self._server.api_key}"]
-        self._writer.write("\r\n".join([*head, "", ""]).encode() + body)
-        response = ResponseReader()
-        refusal, num_bytes = b"", 0
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                await self._writer.drain()
-                while not response.is_complete:
-                    if data := await self._reader.read(_READ_BYTES):
-                        part = b"".join(response.feed(data))
-                    else:
-                        part = b""
-                        response.finish()
-                    num_bytes = _bounded(num_bytes + len(part))
-                    if response.head is not None and response.head.status != 200:
-                        refusal += part
-                    elif part:
-                        yield part
-        except (OSError, TimeoutError, ValueError, MalformedResponse) as err:
-            raise HttpTargetError(f"broken answer: {type(err).__name__}") from err
-        if response.head is not None and response.head.status != 200:
-            text = refusal[:200].decode(errors="replace")
-            raise HttpTargetError(f"status {response.head.status}: {text}")
 
 
 class HttpTarget:
@@ -214,12 +114,14 @@ class _Loop:
             path, body = self._bodies[number]
             record = Record(sent_s=time.perf_counter())
             self._records[number] = record
-            await self._read(connection.request("POST", path, body), record)
+            await connection.ask("POST", path, body, self._reader(record))
             record.ended_s = time.perf_counter()
 
-    async def _read(self, parts: AsyncIterator[bytes], record: Record) -> None:
+    def _reader(self, record: Record) -> Callable[[bytes], None]:
+        """What takes the parts of one answer. It raises HttpTargetError."""
         splitter = EventSplitter()
-        async for part in parts:
+
+        def read(part: bytes) -> None:
             now_s = time.perf_counter()
             try:
                 events = splitter.feed(part.replace(b"\r\n", b"\n"))
@@ -229,6 +131,8 @@ class _Loop:
                 data = event_data(event)
                 if data and data != DONE_DATA:
                     self._take(json.loads(data), now_s, record)
+
+        return read
 
     def _take(self, value: Any, now_s: float, record: Record) -> None:
         if "error" in value:
@@ -245,9 +149,3 @@ class _Loop:
                 record.chunk_s.append(now_s)
                 self._num_tokens += 1
                 self._progress.set()
-
-
-def _bounded(num_bytes: int) -> int:
-    if not 0 <= num_bytes <= _MAX_BODY_BYTES:
-        raise ValueError("the body is too large")
-    return num_bytes

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from gateway.bench.http_target import HttpTarget, first_model, open_server
+from gateway.bench.http_connection import open_server
+from gateway.bench.http_target import HttpTarget, first_model
 from runtime.bench.engine_target import EngineTarget, memory_watched
 from runtime.bench.engines import EngineChoice, load_for_bench
 from runtime.bench.machine import load_average, peak_rss_bytes

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.bench.http_target import HttpTarget, HttpTargetError, open_server
+from gateway.bench.http_connection import HttpTargetError, open_server
+from gateway.bench.http_target import HttpTarget
 from runtime.bench.load import Job
 from runtime.bench.machine import process_tree, pss_bytes
 from runtime.tokenizer import Tokenizer

@@ -12,13 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.bench.http_target import (
-    Connection,
-    HttpTarget,
-    HttpTargetError,
-    first_model,
-    open_server,
-)
+from gateway.bench.http_connection import Connection, HttpTargetError, open_server
+from gateway.bench.http_target import HttpTarget, first_model
 from runtime.bench.load import Job
 from tests.gateway.support import wait_until
 from tests.support.patience import PATIENCE_S
