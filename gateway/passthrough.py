@@ -36,7 +36,8 @@ from gateway.problems import GatewayError
 from gateway.sealed import MAX_PROBLEM_BYTES, WorkerClient, read_bounded, truncated, unreachable
 from gateway.silence import SilenceWatch, unanswered
 from gateway.streaming import StreamedBody, until_disconnected
-from gateway.worker_http import WorkerGone, WorkerResponse
+from gateway.worker_connection import WorkerGone
+from gateway.worker_http import WorkerResponse
 from gateway.worker_node import Grant, WorkerNode
 from gateway.workers import WorkerDirectory
 

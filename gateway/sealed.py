@@ -23,7 +23,8 @@ from attestation.channel.padding import padding_for
 from attestation.receipt import Revocation
 from gateway.calls import MALFORMED
 from gateway.problems import GatewayError, is_known_code
-from gateway.worker_http import WorkerGone, WorkerHttp, WorkerResponse
+from gateway.worker_connection import WorkerGone
+from gateway.worker_http import WorkerHttp, WorkerResponse
 
 MAX_PROBLEM_BYTES: Final = 16_384
 _STALE_KEY_CODES: Final = frozenset({"key_config_error", "decrypt_failed"})

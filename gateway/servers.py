@@ -12,13 +12,9 @@ from typing import Any
 
 import uvicorn
 
+from gateway.bounded_server import BoundedServer
 from gateway.config import StarshadeConfig
-from gateway.connections import (
-    KEEP_ALIVE_S,
-    BoundedProtocol,
-    BoundedServer,
-    PatientProtocol,
-)
+from gateway.connections import KEEP_ALIVE_S, BoundedProtocol, PatientProtocol
 from gateway.files import make_private_dir, require_private_dir
 from gateway.sockets import BACKLOG, listen_tcp, listen_unix
 from gateway.tls import ensure_certificates, ensure_client_certificate, server_context

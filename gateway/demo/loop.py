@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from gateway.connections import BoundedServer
+from gateway.bounded_server import BoundedServer
 from gateway.servers import server_for
 
 T = TypeVar("T")

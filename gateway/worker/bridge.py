@@ -16,15 +16,15 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
 from gateway.faults import describe_fault
 from gateway.problems import GatewayError
-from runtime import Advance, Delta, GenerationRequest, RequestRejected
+from gateway.worker.generation import Accepted, Event, Generation
+from runtime import Advance, GenerationRequest, RequestRejected
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +44,6 @@ class SteppedEngine(Protocol):
     def advance(self) -> list[Advance]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Accepted:
-    """The engine has taken the request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Add:
     request: GenerationRequest
@@ -65,84 +60,7 @@ class _Stop:
 
 
 _Command: TypeAlias = _Add | _Abort | _Stop
-_Event: TypeAlias = _Accepted | Delta | Exception
-_Outbox: TypeAlias = list[tuple[str, _Event | Advance]]
-
-
-class Generation:
-    """The deltas of one request. Use as an async context manager; leaving it early aborts."""
-
-    def __init__(
-        self, bridge: "EngineBridge", request: GenerationRequest, *, number: str, max_pending: int
-    ) -> None:
-        """`number` is the request's id on the engine's side."""
-        self.request_id = request.request_id
-        self._bridge = bridge
-        self._request = replace(request, request_id=number)
-        self._pending: deque[_Event] = deque()
-        self._max_pending = max_pending
-        self._waiter: asyncio.Future[None] | None = None
-        self._take: Callable[[Delta], bool] | None = None
-        self._is_over = False
-
-    async def __aenter__(self) -> "Generation":
-        """Waits until the engine took the request. Raises: GatewayError when it refuses."""
-        self._bridge.submit(self, self._request)
-        try:
-            await self._next()  # _Accepted comes first, or an error is raised
-        except BaseException:
-            self._bridge.release(self._request.request_id, abort=not self._is_over)
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._bridge.release(self._request.request_id, abort=not self._is_over)
-
-    async def deltas(self) -> AsyncIterator[Delta]:
-        """Until the finishing delta, included. Raises: GatewayError."""
-        while not self._is_over:
-            event = await self._next()
-            if isinstance(event, Delta):
-                if event.finish_reason is not None:
-                    self._is_over = True
-                yield event
-
-    def divert(self, take: Callable[[Delta], bool]) -> None:
-        """From now on `take` is offered each delta that comes while `deltas` waits, in the callback
-        in which it comes. Where it returns False, `deltas` gives it; what it raises, that raises.
-        """
-        self._take = take
-
-    def deliver(self, event: _Event) -> bool:
-        """Called on the loop. False when the reader is too far behind; the stream is then over."""
-        if self._take is not None and isinstance(event, Delta) and self._is_awaited():
-            try:
-                if self._take(event):
-                    return True
-            except Exception as err:  # whoever reads is told, and no other reader
-                event = err
-        is_behind = len(self._pending) >= self._max_pending
-        if is_behind:
-            self._pending.clear()
-            event = GatewayError("slow_reader", "The response was read too slowly.")
-        self._pending.append(event)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        return not is_behind
-
-    def _is_awaited(self) -> bool:
-        """Whoever reads has passed on all that came before."""
-        return self._waiter is not None and not self._waiter.done()
-
-    async def _next(self) -> _Event:
-        while not self._pending:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        event = self._pending.popleft()
-        if isinstance(event, Exception):
-            self._is_over = True
-            raise event
-        return event
+_Outbox: TypeAlias = list[tuple[str, Event | Advance]]
 
 
 class EngineBridge:
@@ -275,7 +193,7 @@ class EngineBridge:
                 outbox.append((request_id, _engine_failed()))
             else:
                 running.add(request_id)
-                outbox.append((request_id, _Accepted()))
+                outbox.append((request_id, Accepted()))
 
     def _step(self, running: set[str]) -> _Outbox:
         try:
@@ -302,7 +220,7 @@ class EngineBridge:
             self._gate.acquire(timeout=self._max_yield_s)
 
 
-def _settled(advance: Advance) -> _Event:
+def _settled(advance: Advance) -> Event:
     try:
         return advance.delta()
     except Exception as err:  # one bad text must not keep the others of its step from their readers

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from gateway.problems import GatewayError
-from gateway.worker.bridge import Generation
+from gateway.worker.generation import Generation
 from runtime import Delta
 
 

@@ -19,10 +19,11 @@ from gateway.embedding_call import EMBEDDINGS_PATH
 from gateway.facts import EngineFacts
 from gateway.problems import GatewayError
 from gateway.response_call import RESPONSES_PATH
-from gateway.worker.bridge import EngineBridge, Generation
+from gateway.worker.bridge import EngineBridge
 from gateway.worker.chat_job import chat_job
 from gateway.worker.completion_job import completion_job
 from gateway.worker.embeddings import embed
+from gateway.worker.generation import Generation
 from gateway.worker.group import GenerationGroup
 from gateway.worker.inner import (
     MODELS_PATH,

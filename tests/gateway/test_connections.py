@@ -20,7 +20,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway import tls
-from gateway.connections import BoundedProtocol, BoundedServer
+from gateway.bounded_server import BoundedServer
+from gateway.connections import BoundedProtocol
 from gateway.paths import Paths
 from gateway.probes import client_context
 from gateway.sockets import listen_tcp

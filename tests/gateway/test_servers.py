@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway import servers, tls
-from gateway.connections import BoundedServer
+from gateway.bounded_server import BoundedServer
 from gateway.paths import Paths
 from gateway.probes import client_context
 from gateway.servers import server_for

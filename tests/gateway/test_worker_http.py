@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway import worker_http
+from gateway import worker_connection
 from gateway.http1 import MAX_HEAD_BYTES
-from gateway.worker_http import MAX_HELD_BYTES, WorkerGone, WorkerHttp, WorkerResponse
+from gateway.worker_connection import MAX_HELD_BYTES, WorkerGone
+from gateway.worker_http import WorkerHttp, WorkerResponse
 from tests.support.patience import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -167,7 +168,7 @@ async def test_a_cancelled_question_cuts_its_connection(tmp_path: Path) -> None:
 async def test_an_idle_one_is_closed_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_http, "_KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(worker_connection, "_KEEP_ALIVE_S", 0.05)
     async with asked(tmp_path) as (peer, http):
         assert await whole(http, await http.get("/")) == b"ok"
         await settled(lambda: peer.writers[0].is_closing())
@@ -230,7 +231,7 @@ async def test_a_worker_waits_for_who_does_not_read(tmp_path: Path) -> None:
 async def test_a_worker_that_does_not_take_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_http, "_WRITE_S", 0.05)
+    monkeypatch.setattr(worker_connection, "_WRITE_S", 0.05)
 
     async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await is_over.wait()

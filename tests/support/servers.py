@@ -14,7 +14,7 @@ import httpx
 import uvicorn
 import uvicorn.server
 
-from gateway.connections import BoundedServer
+from gateway.bounded_server import BoundedServer
 from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")

@@ -16,7 +16,8 @@ import pytest
 
 import gateway.wiring
 from attestation.channel import CHUNKED_REQUEST_TYPE, bhttp
-from gateway.connections import BoundedProtocol, BoundedServer
+from gateway.bounded_server import BoundedServer
+from gateway.connections import BoundedProtocol
 from gateway.limits import RequestLimits
 from tests.e2e.negatives.conftest import MakeScene
 from tests.e2e.negatives.scene import CANARY, CHAT, Scene

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.problems import GatewayError
-from gateway.worker.bridge import Generation
+from gateway.worker.generation import Generation
 from gateway.worker.group import GenerationGroup
 from runtime import Delta
 
