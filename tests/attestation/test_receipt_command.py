@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from attestation.keyset import ReceiptKey, TlsKey, build_keyset
 from attestation.model import parse_nonce
 from attestation.receipt import receipt_key, response_digest, sign_receipt
 from attestation.strict_json import JsonObject
-from tests.attestation.fetch.service import Call, FakeService, Reply
+from tests.attestation.fetch.service import Call, FakeService, Reply, Route
 from tests.attestation.samples import AT
 from tests.attestation.test_receipt import KEY, RECEIPT
 from tests.support.tls import key_sha256, require_client_of, self_signed, server_context
@@ -37,9 +37,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return self_signed(tmp_path_factory.mktemp("tls"))
 
 
-def keyset(tls_key: bytes, *keys: ReceiptKey) -> JsonObject:
+def keyset(tls_key: bytes, *keys: ReceiptKey, at: datetime = AT) -> JsonObject:
     return build_keyset(
-        not_after=AT.replace(minute=5),
+        not_after=at + timedelta(minutes=5),
         replica="gateway",
         mode="terminate",
         ohttp=[],
@@ -49,21 +49,22 @@ def keyset(tls_key: bytes, *keys: ReceiptKey) -> JsonObject:
     )
 
 
+def attest(tls_key: bytes, call: Call, *, at: datetime = AT) -> Reply:
+    attested = keyset(tls_key, receipt_key(KEY.public_key()), at=at)
+    nonce = parse_nonce(call.params["nonce"])
+    return Reply(content=make_bundle(FakeTee(), nonce, attested, at).to_json())
+
+
 @pytest.fixture
 def gateway(certificate: tuple[Path, Path]) -> Iterator[FakeService]:
     """Serves one receipt to one key, and attests the key that signed it."""
-    tls_key = key_sha256(certificate[0])
-
-    def evidence(call: Call) -> Reply:
-        attested = keyset(tls_key, receipt_key(KEY.public_key()))
-        nonce = parse_nonce(call.params["nonce"])
-        return Reply(content=make_bundle(FakeTee(), nonce, attested, AT).to_json())
+    evidence = partial(attest, key_sha256(certificate[0]))
 
     def receipt(call: Call) -> Reply:
         is_ours = call.headers.get("authorization") == "Bearer sk-test"
         return Reply(content=SIGNED.to_json()) if is_ours else Reply(status=404)
 
-    routes = {"/v1/attestation": evidence, PATH: receipt}
+    routes: dict[str, Route | list[Route]] = {"/v1/attestation": evidence, PATH: receipt}
     with FakeService(routes, tls=server_context(certificate)) as running:
         yield running
 
@@ -193,17 +194,25 @@ def test_a_gateway_that_wants_a_client_certificate(
 
 
 def test_who_gives_a_receipt_out_is_judged_whatever_vouches_for_its_signer(
-    gateway: FakeService, verify: Callable[..., Result], tmp_path: Path
+    certificate: tuple[Path, Path],
+    gateway: FakeService,
+    verify: Callable[..., Result],
+    tmp_path: Path,
 ) -> None:
+    """Beside kept Evidence, whose time is told, the gateway is judged as of now."""
     bundle = make_bundle(
         FakeTee(), parse_nonce(NONCE), keyset(bytes(32), receipt_key(KEY.public_key())), AT
     )
     kept = ["--evidence", written(tmp_path, "evidence.json", bundle.to_json())]
     assert verify(gateway.url + PATH, *kept).exit_code == 2
     assert gateway.paths == []
+    of_then = gateway.routes["/v1/attestation"]
+    now = datetime.now(UTC)  # noqa: TID251 - the command's own clock
+    gateway.routes["/v1/attestation"] = partial(attest, key_sha256(certificate[0]), at=now)
     result = verify(gateway.url + PATH, *kept, "--nonce", NONCE)
     assert result.exit_code == 0, result.output
     assert gateway.paths == ["/v1/attestation", PATH]
+    gateway.routes["/v1/attestation"] = of_then
     result = verify(gateway.url + PATH, "--node", "worker-0")
     assert result.exit_code == 0, result.output
     assert [c.params.get("node") for c in gateway.calls[2:]] == [None, None, "worker-0"]
