@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from attestation.channel.padding import pad_events
+from attestation.channel.padding import pad_each_event, pad_events
 from gateway import sse
 from gateway.direct import DIRECT
 from gateway.doors.inner import door_of
@@ -42,7 +42,7 @@ class StreamShaper:
 
 
 class _Padding:
-    """Pads each message of an event stream, and no other."""
+    """Pads each event of an event stream, and nothing else."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -52,7 +52,7 @@ class _Padding:
         if message["type"] == "http.response.start":
             self._is_stream = is_event_stream(message)
         elif self._is_stream and message.get("body"):
-            message = {**message, "body": pad_events(message["body"])}
+            message = {**message, "body": pad_each_event(message["body"])}
         await self._send(message)
 
 
@@ -85,7 +85,7 @@ class _Cadence:
             await self._hold(self._beat, message)
 
     async def _hold(self, beat: "asyncio.Task[None]", message: Message) -> None:
-        self._held += message.get("body", b"")
+        self._held += pad_each_event(message.get("body", b""))
         self._is_over = not message.get("more_body", False)
         while not beat.done() and (self._is_over or len(self._held) > MAX_HELD_BYTES):
             self._has_beaten.clear()
@@ -103,7 +103,7 @@ class _Cadence:
         while True:
             next_s = max(next_s + CADENCE_S, loop.time())
             await asyncio.sleep(next_s - loop.time())
-            is_last, data = self._is_over, pad_events(bytes(self._held))
+            is_last, data = self._is_over, bytes(self._held) or pad_events(b"")
             self._held.clear()
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
             self._has_beaten.set()

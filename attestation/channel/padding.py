@@ -43,6 +43,15 @@ def pad_events(events: bytes) -> bytes:
     return events + b":" + b"." * (room - _SHORTEST_COMMENT) + b"\n\n" if room else events
 
 
+def pad_each_event(events: bytes) -> bytes:
+    """Whole server-sent events, each padded by itself.
+
+    Where several share a message, the bucket of their sum would tell whether they are long.
+    """
+    *whole, rest = events.split(b"\n\n")
+    return b"".join([*(pad_events(event + b"\n\n") for event in whole), rest])
+
+
 def _bucket_for(num_bytes: int) -> int:
     for bucket in STREAM_BUCKETS:
         if num_bytes <= bucket:

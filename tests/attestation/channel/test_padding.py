@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attestation.channel.padding import MIN_PADDED_BYTES, pad_events, padded_length, padding_for
+from attestation.channel.padding import (
+    MIN_PADDED_BYTES,
+    pad_each_event,
+    pad_events,
+    padded_length,
+    padding_for,
+)
 
 
 def test_published_padme_lengths() -> None:
@@ -41,3 +47,14 @@ def test_events_fill_a_bucket_with_one_comment(num_bytes: int) -> None:
     comment = padded[num_bytes:]
     assert not comment or (comment.startswith(b":") and comment.endswith(b"\n\n"))
     assert comment.count(b"\n") <= 2
+
+
+def test_events_that_share_a_message_do_not_tell_how_long_they_are() -> None:
+    """Together short ones would fit into a bucket that long ones do not."""
+    short, long = b"data: a\n\n", b"data: " + b"b" * 130 + b"\n\n"
+    assert len(pad_events(short * 2)) != len(pad_events(long * 2))
+    assert len(pad_each_event(short * 2)) == len(pad_each_event(long * 2))
+    padded = pad_each_event(short + long + b"data: rest")
+    kept = [line for line in padded.splitlines() if line and not line.startswith(b":")]
+    assert kept == [b"data: a", long.rstrip(), b"data: rest"]
+    assert pad_each_event(b"") == b""
